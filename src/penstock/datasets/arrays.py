@@ -1,0 +1,54 @@
+"""Images held in memory: what `datasets.cifar10` returns and what training and evaluation read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from penstock.errors import DataError
+
+
+@dataclass(frozen=True)
+class ImageArrays:
+    """images: uint8 (count, channel, height, width); labels: int64 (count,)."""
+
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    name: str = "arrays"
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.dim() != 4:
+            raise DataError(
+                f"{self.name}: images must be uint8 (count, channel, height, width), "
+                f"got {self.images.dtype} {tuple(self.images.shape)}"
+            )
+        if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
+            raise DataError(
+                f"{self.name}: labels must be int64 ({len(self.images)},), "
+                f"got {self.labels.dtype} {tuple(self.labels.shape)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def take(self, indices: Tensor) -> ImageArrays:
+        """The images at `indices`, in that order."""
+        return ImageArrays(self.images[indices], self.labels[indices], self.classes, self.name)
+
+
+def hold_out(data: ImageArrays, count: int, seed: int = 0) -> tuple[ImageArrays, ImageArrays]:
+    """Split off `count` images, equally many of each class as far as it divides → (rest, held out).
+
+    The split depends on `seed` only, so every run that names the same count holds out the same images.
+    """
+    if not 0 < count < len(data):
+        raise DataError(f"{data.name}: cannot hold out {count} of {len(data)} images")
+    shuffled = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
+    by_class = [shuffled[data.labels[shuffled] == label] for label in range(len(data.classes))]
+    # Taking the first of each class, then the second of each, … keeps any count balanced.
+    ranks = torch.cat([torch.arange(len(members)) for members in by_class])
+    ordered = torch.cat(by_class)[torch.argsort(ranks, stable=True)]
+    return data.take(ordered[count:].sort().values), data.take(ordered[:count].sort().values)

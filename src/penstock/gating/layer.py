@@ -1,0 +1,177 @@
+"""The gated convolution: the paper's layer, and the densities and penalty of a network made of them.
+
+    g(x)   = relu(ss(x) · φ + ρ)                     saliency of every output channel
+    π(x)   = wta_k(g(x)),  k = ⌈d · C_out⌉           the winners' saliencies, the rest zero
+    f̂(x)  = activation(π(x) · (norm(conv(x, θ)) + β))
+
+A channel whose π is 0 is exactly zero after the activation, so whoever reads it next may skip it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from penstock.errors import LayerError
+from penstock.gating.summaries import SUMMARIES, summarise
+from penstock.gating.winners import check_density, winner_count, winners_take_all
+
+ZERO_PRESERVING: tuple[type[nn.Module], ...] = (
+    nn.Identity,
+    nn.ReLU,
+    nn.ReLU6,
+    nn.SiLU,
+    nn.GELU,
+    nn.Hardswish,
+    nn.LeakyReLU,
+)
+"""Activations with f(0) = 0: the only ones under which a suppressed channel stays exactly zero."""
+
+
+class SaliencyPredictor(nn.Module):
+    """g(x) = relu(ss(x)·φ + ρ): one saliency for every output channel, from the input's summaries."""
+
+    def __init__(self, in_channels: int, out_channels: int, summary: str = "l1") -> None:
+        super().__init__()
+        if summary not in SUMMARIES:
+            raise ValueError(f"unknown summary {summary!r}; expected one of {', '.join(SUMMARIES)}")
+        self.summary = summary
+        self.weight = nn.Parameter(torch.empty(in_channels, out_channels))  # φ
+        self.bias = nn.Parameter(torch.empty(out_channels))  # ρ
+        self.reset_as_in_paper()
+
+    def reset_as_in_paper(self) -> None:
+        """φ by He's initialisation (fan-in = C_in), ρ = 1."""
+        # kaiming_normal_ reads fan-in from dim 1, and φ stands as (in, out).
+        nn.init.kaiming_normal_(self.weight.data.t(), mode="fan_in", nonlinearity="relu")
+        nn.init.ones_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (batch, in channel, height, width) → (batch, out channel)."""
+        return torch.relu(summarise(x, self.summary) @ self.weight + self.bias)
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[0]}, {self.weight.shape[1]}, summary={self.summary!r}"
+
+
+class GatedConv2d(nn.Module):
+    """A convolution whose output channels are boosted or suppressed image by image.
+
+    `conv` has no bias of its own: `shift` (β) is added after `norm`, before the gate. `norm` is a batch norm
+    without scale and shift (the gate takes γ's place), or an identity for a convolution that has none.
+    """
+
+    winners: Tensor
+
+    def __init__(
+        self,
+        conv: nn.Conv2d,
+        norm: nn.BatchNorm2d | None = None,
+        activation: nn.Module | None = None,
+        *,
+        summary: str = "l1",
+        density: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if conv.bias is not None:
+            raise LayerError("a gated convolution carries its bias as `shift`; give a conv with bias=False")
+        if norm is not None and norm.affine:
+            raise LayerError("the gate takes the place of the norm's scale; give a norm with affine=False")
+        if activation is not None and not isinstance(activation, ZERO_PRESERVING):
+            raise LayerError(
+                f"{type(activation).__name__} cannot follow a gate: a suppressed channel must stay zero, so only "
+                f"activations with f(0) = 0 work: {', '.join(kind.__name__ for kind in ZERO_PRESERVING)}"
+            )
+        self.conv = conv
+        self.norm: nn.Module = nn.Identity() if norm is None else norm
+        self.shift = nn.Parameter(torch.zeros(conv.out_channels))  # β
+        self.gate = SaliencyPredictor(conv.in_channels, conv.out_channels, summary)
+        self.activation: nn.Module = nn.Identity() if activation is None else activation
+        # The count is a tensor so that changing the density recompiles nothing; it is not saved with the
+        # weights because a checkpoint carries the density itself.
+        self.register_buffer("winners", torch.zeros((), dtype=torch.int64), persistent=False)
+        self._density = 1.0
+        self.density = density
+        self.saliency: Tensor | None = None  # g of the last forward, for the penalty
+        self.gains: Tensor | None = None  # π of the last forward, for the accounting
+
+    @property
+    def density(self) -> float:
+        """d: the share of output channels that are computed, in ]0, 1]."""
+        return self._density
+
+    @density.setter
+    def density(self, value: float) -> None:
+        self._density = check_density(value)
+        self.winners.fill_(winner_count(self._density, self.conv.out_channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (batch, in channel, height, width) → (batch, out channel, height', width')."""
+        self.saliency = self.gate(x)
+        self.gains = winners_take_all(self.saliency, self.winners)
+        features = self.norm(self.conv(x)) + self.shift[:, None, None]
+        return self.activation(self.gains[:, :, None, None] * features)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> GatedConv2d:
+        # The records of the last forward are not leaves, and torch refuses to copy those.
+        from copy import deepcopy
+
+        twin = self.__class__.__new__(self.__class__)
+        memo[id(self)] = twin
+        records = {"saliency": None, "gains": None}
+        twin.__dict__.update({k: records.get(k, v) if k in records else deepcopy(v, memo) for k, v in self.__dict__.items()})
+        return twin
+
+    def extra_repr(self) -> str:
+        return f"density={self.density:g}"
+
+
+def gated_layers(network: nn.Module) -> Iterator[tuple[str, GatedConv2d]]:
+    """Every gated convolution of the network with its name, in the order of definition."""
+    for name, module in network.named_modules():
+        if isinstance(module, GatedConv2d):
+            yield name, module
+
+
+def set_density(network: nn.Module, density: float | Mapping[str, float]) -> None:
+    """Set one density for all gated layers, or some layers' own: ``{name or pattern: number}``.
+
+    Takes effect on the next forward; nothing is rebuilt. All values are checked before any is set.
+    """
+    layers = dict(gated_layers(network))
+    if not layers:
+        raise LayerError("the network has no gated layer; add some with penstock.add_gates(model, example)")
+    if not isinstance(density, Mapping):
+        value = check_density(density)
+        chosen = dict.fromkeys(layers, value)
+    else:
+        chosen = {}
+        for pattern, given in density.items():
+            value = check_density(given, where=f"density of layer {pattern!r}")
+            hits = [name for name in layers if name == pattern or fnmatchcase(name, pattern)]
+            if not hits:
+                raise LayerError(f"no gated layer is named {pattern!r}; there are: {', '.join(layers)}")
+            chosen.update(dict.fromkeys(hits, value))
+    for name, value in chosen.items():
+        layers[name].density = value
+
+
+def saliency_penalty(network: nn.Module) -> Tensor:
+    """Σ over layers of the batch mean of ‖g(x)‖₁, from the last forward: the paper's Lasso, before wta.
+
+    Add ``1e-8 * saliency_penalty(network)`` to the task loss (the paper's λ).
+    """
+    saliencies = [(name, layer.saliency) for name, layer in gated_layers(network)]
+    if not saliencies:
+        raise LayerError("the network has no gated layer; add some with penstock.add_gates(model, example)")
+    total: Tensor | None = None
+    for name, saliency in saliencies:
+        if saliency is None:
+            raise LayerError(f"layer {name!r} has not run yet; call the network on a batch first")
+        term = saliency.abs().sum(dim=1).mean()
+        total = term if total is None else total + term
+    assert total is not None
+    return total
