@@ -1,0 +1,79 @@
+// What the planner hands to the kernels of one instruction set: plain numbers and pointers.
+//
+// Files compiled for a wide instruction set include this; it must define no functions, so that no inline copy
+// compiled for that set can replace the one the rest of the program uses.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace penstock {
+
+// Where results go and what happens to them on the way.
+struct ConvOutput {
+  float* planes;  // plane 0, at its base
+  std::ptrdiff_t stride, origin;
+  int height, width, pitch, halo;
+  const std::int32_t* list;  // active channels, plane p is channel list[p]
+  int count;
+  const float* gain;  // by plane, or null
+  const float* bias;  // by channel
+  float low, high;    // a clamp, which is all that none, relu and relu6 need
+  int activation;     // an Activation that a clamp cannot express, or -1
+  float slope;
+};
+
+// The direct kernel sees unit-stride planes: tap t of pixel q = y * pitch + x of the channel in slot s lies at
+// input[s * stride + q + taps[t]].
+struct DirectArgs {
+  const float* input;
+  std::ptrdiff_t stride;
+  int pitch;
+  const std::ptrdiff_t* taps;
+  int tap_count;
+  int tap_rows;          // 3 when the taps are three rows of three neighbours, else 0
+  const float* weights;  // [out][in / groups][tap]
+  const std::int32_t* in_list;
+  int in_count;
+  int groups, in_group, out_group;  // number of groups, channels of one group at the input and at the output
+  bool flat;          // input pitch == output pitch: rows are computed as one line, and `mask` clears the gaps
+  const float* mask;  // bit masks by x, running on periodically for pitch + kDirectMaskSlack entries
+  int block_rows;     // output rows of one unit
+  ConvOutput out;
+};
+
+constexpr int kDirectPanel = 6;      // output channels that one unit computes together
+constexpr int kDirectMaskSlack = 160;  // more than the widest strip of vectors
+
+// A strided convolution reads its input cut into unit-stride planes: pixel (y, x) of a phase is pixel
+// (y * stride_h + first_y, x * stride_w + first_x) of the channel, zero outside.
+struct ConvPhase {
+  int first_y, first_x;
+  int rows, cols;
+  std::ptrdiff_t offset;  // inside the channel's share of the scratch
+};
+
+struct SplitArgs {
+  const float* input;  // plane 0, at its base
+  std::ptrdiff_t in_stride, in_origin;
+  int height, width, in_pitch;
+  int stride_h, stride_w;
+  const ConvPhase* phases;
+  int phase_count;
+  float* cut;
+  std::ptrdiff_t cut_stride;
+  int cut_pitch;
+};
+
+struct ConvKernels {
+  int lanes;
+  // Units are (panel, row block), panel-major; see direct_panels() in conv_direct.inl for what a panel is.
+  void (*direct)(const DirectArgs&, int unit_begin, int unit_end);
+  // Cuts the planes in slots [begin, end).
+  void (*split)(const SplitArgs&, int slot_begin, int slot_end);
+};
+
+const ConvKernels& conv_kernels_baseline();
+const ConvKernels& conv_kernels_avx2();
+const ConvKernels& conv_kernels_avx512();
+
+}  // namespace penstock

@@ -1,0 +1,89 @@
+// The end of every convolution: gain, bias, activation, and the zeros around a plane.
+namespace penstock {
+namespace PENSTOCK_ISA {
+
+// e^x to about 2 units in the last place; inputs are clamped to the range of normal results.
+PENSTOCK_INLINE Vec exp(Vec x) {
+  x = min(splat(88.0f), max(splat(-87.0f), x));
+  const Vec n = round(x * splat(1.44269504f));
+  // ln 2 in two parts, so that x - n ln 2 loses nothing.
+  Vec r = fnma(n, splat(0.693359375f), x);
+  r = fnma(n, splat(-2.12194440e-4f), r);
+  Vec p = splat(1.9875691500e-4f);
+  p = fma(p, r, splat(1.3981999507e-3f));
+  p = fma(p, r, splat(8.3334519073e-3f));
+  p = fma(p, r, splat(4.1665795894e-2f));
+  p = fma(p, r, splat(1.6666665459e-1f));
+  p = fma(p, r, splat(5.0000001201e-1f));
+  p = fma(p, r * r, r + splat(1.0f));
+  return p * exp2_whole(n);
+}
+
+PENSTOCK_INLINE Vec abs(Vec x) { return max(x, zero() - x); }
+
+// erf to 1.5e-7 absolute (Abramowitz and Stegun 7.1.26).
+PENSTOCK_INLINE Vec erf(Vec x) {
+  const Vec a = abs(x);
+  const Vec t = splat(1.0f) / fma(splat(0.3275911f), a, splat(1.0f));
+  Vec p = splat(1.061405429f);
+  p = fma(p, t, splat(-1.453152027f));
+  p = fma(p, t, splat(1.421413741f));
+  p = fma(p, t, splat(-0.284496736f));
+  p = fma(p, t, splat(0.254829592f));
+  const Vec e = splat(1.0f) - p * t * exp(zero() - a * a);
+  // The sign of x without a branch: |e| <= 1, so clamping a steep line through 0 would round; select instead.
+  const Vec big = x * splat(3.0e38f);
+  return e * min(splat(1.0f), max(splat(-1.0f), big));
+}
+
+// The activations that need more than a clamp. Out of line: they are rare, and registers are scarce in the loops.
+__attribute__((noinline)) static Vec activate_curve(Vec x, int activation, float slope) {
+  switch (activation) {
+    case 3:  // silu
+      return x / (splat(1.0f) + exp(zero() - x));
+    case 4:  // gelu
+      return splat(0.5f) * x * (splat(1.0f) + erf(x * splat(0.70710678f)));
+    case 5:  // hardswish
+      return x * min(splat(6.0f), max(zero(), x + splat(3.0f))) * splat(1.0f / 6.0f);
+    default:  // leaky_relu
+      return max(x, zero()) + splat(slope) * min(x, zero());
+  }
+}
+
+// The numbers one output channel needs at the end, splatted.
+struct Finish {
+  Vec gain, bias;
+};
+
+PENSTOCK_INLINE Finish finish_of(const ConvOutput& out, int plane) {
+  return {splat(out.gain ? out.gain[plane] : 1.0f), splat(out.bias[out.list[plane]])};
+}
+
+PENSTOCK_INLINE Vec finish(Vec acc, const Finish& f, const ConvOutput& out) {
+  const Vec v = (acc + f.bias) * f.gain;
+  if (__builtin_expect(out.activation >= 0, 0)) return activate_curve(v, out.activation, out.slope);
+  // The value comes second: min and max then pass on what is not a number, as the framework does.
+  return min(splat(out.high), max(splat(out.low), v));
+}
+
+// Zeroes the padding that belongs to rows [row_begin, row_end): the gap after each, the margin above the first
+// row and the margin below the last.
+static void zero_padding(const ConvOutput& out, int plane, int row_begin, int row_end, bool gaps) {
+  float* base = out.planes + plane * out.stride;
+  if (out.halo == 0) return;
+  if (row_begin == 0) std::memset(base, 0, sizeof(float) * out.origin);
+  if (gaps) {
+    for (int y = row_begin; y < row_end; ++y) {
+      float* gap = base + out.origin + static_cast<std::ptrdiff_t>(y) * out.pitch + out.width;
+      for (int i = 0; i < out.halo; ++i) gap[i] = 0.0f;
+    }
+  }
+  if (row_end == out.height) {
+    float* below = base + out.origin + static_cast<std::ptrdiff_t>(out.height - 1) * out.pitch + out.width;
+    float* end = base + static_cast<std::ptrdiff_t>(out.height + 2 * out.halo) * out.pitch + 2 * out.halo;
+    std::memset(below, 0, sizeof(float) * (end - below));
+  }
+}
+
+}  // namespace PENSTOCK_ISA
+}  // namespace penstock

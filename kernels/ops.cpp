@@ -1,0 +1,33 @@
+#include "ops.h"
+
+#include <cstring>
+
+namespace penstock {
+
+const OpKernels& op_kernels_baseline();
+#if defined(__x86_64__)
+const OpKernels& op_kernels_avx2();
+const OpKernels& op_kernels_avx512();
+#endif
+
+const OpKernels& op_kernels(Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::avx512) return op_kernels_avx512();
+  if (isa == Isa::avx2) return op_kernels_avx2();
+#endif
+  (void)isa;
+  return op_kernels_baseline();
+}
+
+void zero_padding(float* plane, Planes shape) {
+  const std::ptrdiff_t pitch = shape.pitch();
+  const auto zero = [](float* at, std::ptrdiff_t n) { std::memset(at, 0, sizeof(float) * static_cast<std::size_t>(n)); };
+  if (shape.halo == 0) return;
+  zero(plane, shape.origin());
+  for (int y = 0; y + 1 < shape.height; ++y) zero(plane + shape.origin() + y * pitch + shape.width, shape.halo);
+  // From the end of the last row through the rows below it.
+  zero(plane + shape.origin() + (shape.height - 1) * pitch + shape.width,
+       static_cast<std::ptrdiff_t>(shape.halo) * (pitch + 1));
+}
+
+}  // namespace penstock

@@ -1,0 +1,482 @@
+// The source of ops.h's kernels; included once per instruction set inside a namespace of its own.
+// Written with the compiler's vector type of eight floats, which every set can express.
+
+typedef float V __attribute__((vector_size(32)));
+typedef std::int32_t VI __attribute__((vector_size(32)));
+typedef std::uint32_t VU __attribute__((vector_size(32)));
+constexpr int kLanes = 8;
+
+#define PENSTOCK_INLINE static inline __attribute__((always_inline))
+
+PENSTOCK_INLINE V load(const float* p) {
+  V v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+PENSTOCK_INLINE void store(float* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
+PENSTOCK_INLINE V splat(float x) { return V{x, x, x, x, x, x, x, x}; }
+PENSTOCK_INLINE V magnitude(V v) { return (V)((VI)v & 0x7fffffff); }
+PENSTOCK_INLINE V larger(V a, V b) { return (V)(((VI)a & (VI)(a > b)) | ((VI)b & ~(VI)(a > b))); }
+PENSTOCK_INLINE V smaller(V a, V b) { return (V)(((VI)a & (VI)(a < b)) | ((VI)b & ~(VI)(a < b))); }
+PENSTOCK_INLINE V choose(VI mask, V yes, V no) { return (V)(((VI)yes & mask) | ((VI)no & ~mask)); }
+PENSTOCK_INLINE float total(V v) {
+  return ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7]));
+}
+PENSTOCK_INLINE float greatest(V v) {
+  float m = v[0];
+  for (int i = 1; i < kLanes; ++i) m = v[i] > m ? v[i] : m;
+  return m;
+}
+// The first n values, zeros after them; reads nothing beyond.
+PENSTOCK_INLINE V load_some(const float* p, int n) {
+  V v = splat(0.0f);
+  __builtin_memcpy(&v, p, sizeof(float) * static_cast<unsigned>(n));
+  return v;
+}
+PENSTOCK_INLINE void store_some(float* p, V v, int n) {
+  __builtin_memcpy(p, &v, sizeof(float) * static_cast<unsigned>(n));
+}
+
+// exp by 2^n times a polynomial (relative error below 3e-7), saturating outside [-87, 88].
+PENSTOCK_INLINE V exponential(V x) {
+  x = smaller(larger(x, splat(-87.0f)), splat(88.0f));
+  const V magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const V n = (x * splat(1.44269504f) + magic) - magic;
+  const V r = (x - n * splat(0.693359375f)) - n * splat(-2.12194440e-4f);
+  V p = splat(1.9875691500e-4f);
+  p = p * r + splat(1.3981999507e-3f);
+  p = p * r + splat(8.3334519073e-3f);
+  p = p * r + splat(4.1665795894e-2f);
+  p = p * r + splat(1.6666665459e-1f);
+  p = p * r + splat(5.0000001201e-1f);
+  p = p * r * r + r + splat(1.0f);
+  const VI power = (__builtin_convertvector(n, VI) + 127) << 23;
+  return p * (V)power;
+}
+PENSTOCK_INLINE V logistic(V x) { return splat(1.0f) / (splat(1.0f) + exponential(-x)); }
+PENSTOCK_INLINE V hyperbolic_tangent(V x) {
+  // Near zero 1 - 2 s(-2x) loses digits; the odd series does not.
+  const V far = splat(1.0f) - splat(2.0f) / (splat(1.0f) + exponential(x * splat(2.0f)));
+  const V q = x * x;
+  const V near = x * (splat(1.0f) + q * (splat(-0.333333333f) + q * (splat(0.133333333f) + q * splat(-0.0539682540f))));
+  return choose((VI)(magnitude(x) < splat(0.15f)), near, far);
+}
+// Abramowitz and Stegun 7.1.26 away from zero, the series near it.
+PENSTOCK_INLINE V error_function(V x) {
+  const V a = magnitude(x);
+  const V t = splat(1.0f) / (splat(1.0f) + splat(0.3275911f) * a);
+  V p = splat(1.061405429f);
+  p = p * t + splat(-1.453152027f);
+  p = p * t + splat(1.421413741f);
+  p = p * t + splat(-0.284496736f);
+  p = p * t + splat(0.254829592f);
+  const V far = splat(1.0f) - p * t * exponential(-(a * a));
+  const V q = a * a;
+  const V near = a * (splat(1.128379167f) + q * (splat(-0.376126389f) + q * (splat(0.112837917f) + q * splat(-0.0268661706f))));
+  const V result = choose((VI)(a < splat(0.25f)), near, far);
+  return choose((VI)(x < splat(0.0f)), -result, result);
+}
+
+PENSTOCK_INLINE V evaluate(Function f, float slope, V v) {
+  const V zero = splat(0.0f);
+  switch (f) {
+    case Function::relu:
+      return choose((VI)(v < zero), zero, v);  // keeps a NaN, as PyTorch does
+    case Function::relu6:
+      v = choose((VI)(v < zero), zero, v);
+      return choose((VI)(v > splat(6.0f)), splat(6.0f), v);
+    case Function::silu:
+      return v * logistic(v);
+    case Function::gelu:
+      return splat(0.5f) * v * (splat(1.0f) + error_function(v * splat(0.70710678f)));
+    case Function::hardswish:
+      return v * smaller(larger(v + splat(3.0f), zero), splat(6.0f)) * splat(1.0f / 6.0f);
+    case Function::leaky_relu:
+      return choose((VI)(v < zero), v * splat(slope), v);
+    case Function::sigmoid:
+      return logistic(v);
+    case Function::hardsigmoid:
+      return smaller(larger(v + splat(3.0f), zero), splat(6.0f)) * splat(1.0f / 6.0f);
+    case Function::tanh:
+      return hyperbolic_tangent(v);
+    case Function::gelu_tanh:
+      return splat(0.5f) * v *
+             (splat(1.0f) + hyperbolic_tangent(splat(0.79788456f) * (v + splat(0.044715f) * v * v * v)));
+    default:
+      return v;
+  }
+}
+
+static bool import_plane(const float* image, Planes shape, float* plane) {
+  zero_padding(plane, shape);
+  VI bad = VI{};
+  bool good = true;
+  for (int y = 0; y < shape.height; ++y) {
+    const float* from = image + static_cast<std::ptrdiff_t>(y) * shape.width;
+    float* to = plane + shape.origin() + static_cast<std::ptrdiff_t>(y) * shape.pitch();
+    int x = 0;
+    for (; x + kLanes <= shape.width; x += kLanes) {
+      const V v = load(from + x);
+      bad |= (VI)(((VI)v & 0x7f800000) == 0x7f800000);
+      store(to + x, v);
+    }
+    for (; x < shape.width; ++x) {
+      const float v = from[x];
+      good = good && v - v == 0.0f;
+      to[x] = v;
+    }
+  }
+  for (int i = 0; i < kLanes; ++i) good = good && bad[i] == 0;
+  return good;
+}
+
+static void export_plane(const float* plane, Planes shape, float* image) {
+  for (int y = 0; y < shape.height; ++y)
+    __builtin_memcpy(image + static_cast<std::ptrdiff_t>(y) * shape.width,
+                     plane + shape.origin() + static_cast<std::ptrdiff_t>(y) * shape.pitch(),
+                     sizeof(float) * static_cast<unsigned>(shape.width));
+}
+
+// Folds `step(accumulator, v)` over n values with four accumulators, then joins them with `join`.
+template <typename Step, typename Join>
+PENSTOCK_INLINE V fold(const float* p, std::ptrdiff_t n, Step step, Join join) {
+  V a = splat(0.0f), b = a, c = a, d = a;
+  std::ptrdiff_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    a = step(a, load(p + i));
+    b = step(b, load(p + i + kLanes));
+    c = step(c, load(p + i + 2 * kLanes));
+    d = step(d, load(p + i + 3 * kLanes));
+  }
+  for (; i + kLanes <= n; i += kLanes) a = step(a, load(p + i));
+  if (i < n) b = step(b, load_some(p + i, static_cast<int>(n - i)));
+  return join(join(a, b), join(c, d));
+}
+
+// Sums run over pieces of this many values, so that rounding stays small on large planes.
+constexpr std::ptrdiff_t kPiece = 4096;
+
+template <typename Step>
+PENSTOCK_INLINE double sum_pieces(const float* p, std::ptrdiff_t n, Step step) {
+  double sum = 0.0;
+  for (std::ptrdiff_t i = 0; i < n; i += kPiece)
+    sum += total(fold(p + i, n - i < kPiece ? n - i : kPiece, step, [](V a, V b) { return a + b; }));
+  return sum;
+}
+
+static float summarise(const float* plane, Planes shape, Summary kind) {
+  // Between the first and the last value lies nothing but values and zeros of the padding.
+  const float* p = plane + shape.origin();
+  const std::ptrdiff_t n = static_cast<std::ptrdiff_t>(shape.height - 1) * shape.pitch() + shape.width;
+  const double area = static_cast<double>(shape.height) * shape.width;
+  switch (kind) {
+    case Summary::l1:
+      return static_cast<float>(sum_pieces(p, n, [](V a, V v) { return a + magnitude(v); }) / area);
+    case Summary::l2:
+      return static_cast<float>(__builtin_sqrt(sum_pieces(p, n, [](V a, V v) { return a + v * v; })) / area);
+    case Summary::linf:
+      return static_cast<float>(
+          greatest(fold(p, n, [](V a, V v) { return larger(a, magnitude(v)); }, [](V a, V b) { return larger(a, b); })) /
+          area);
+    default: {
+      const double mean = sum_pieces(p, n, [](V a, V v) { return a + v; }) / area;
+      const V centre = splat(static_cast<float>(mean));
+      double squares = 0.0;
+      for (int y = 0; y < shape.height; ++y) {
+        const float* row = p + static_cast<std::ptrdiff_t>(y) * shape.pitch();
+        V sum = splat(0.0f);
+        int x = 0;
+        for (; x + kLanes <= shape.width; x += kLanes) {
+          const V v = load(row + x) - centre;
+          sum += v * v;
+        }
+        for (; x < shape.width; ++x) {
+          const float v = row[x] - static_cast<float>(mean);
+          sum[0] += v * v;
+        }
+        squares += total(sum);
+      }
+      return static_cast<float>(squares / area / area);
+    }
+  }
+}
+
+static void combine_rows(const float* x, const std::int32_t* list, int count, const float* rows, const float* bias,
+                         int begin, int end, std::int64_t width, float* out) {
+  constexpr int kBlock = 8;  // vectors held in registers
+  int o = begin;
+  for (; o + kBlock * kLanes <= end; o += kBlock * kLanes) {
+    V sum[kBlock];
+    for (int b = 0; b < kBlock; ++b) sum[b] = splat(0.0f);
+    for (int p = 0; p < count; ++p) {
+      const float* row = rows + (list ? list[p] : p) * width + o;
+      const V v = splat(x[p]);
+      for (int b = 0; b < kBlock; ++b) sum[b] += v * load(row + b * kLanes);
+    }
+    for (int b = 0; b < kBlock; ++b) store(out + o + b * kLanes, sum[b] + load(bias + o + b * kLanes));
+  }
+  for (; o < end; o += kLanes) {
+    const int n = end - o < kLanes ? end - o : kLanes;
+    V sum = splat(0.0f);
+    for (int p = 0; p < count; ++p) {
+      const float* row = rows + (list ? list[p] : p) * width + o;
+      sum += splat(x[p]) * (n == kLanes ? load(row) : load_some(row, n));
+    }
+    store_some(out + o, sum + load_some(bias + o, n), n);
+  }
+}
+
+static void dot_blocks(const float* x, const std::int32_t* list, int count, int block, const float* weights,
+                       const float* bias, int begin, int end, std::int64_t width, float* out) {
+  for (int o = begin; o < end; ++o) {
+    V sum = splat(0.0f), more = sum;
+    for (int p = 0; p < count; ++p) {
+      const float* a = x + static_cast<std::ptrdiff_t>(p) * block;
+      const float* w = weights + o * width + static_cast<std::int64_t>(list ? list[p] : p) * block;
+      int i = 0;
+      for (; i + 2 * kLanes <= block; i += 2 * kLanes) {
+        sum += load(a + i) * load(w + i);
+        more += load(a + i + kLanes) * load(w + i + kLanes);
+      }
+      for (; i + kLanes <= block; i += kLanes) sum += load(a + i) * load(w + i);
+      if (i < block) more += load_some(a + i, block - i) * load_some(w + i, block - i);
+    }
+    out[o] = total(sum + more) + bias[o];
+  }
+}
+
+static int count_at_least(const std::uint32_t* values, int n, std::uint32_t threshold) {
+  VI hits = VI{};
+  const VI limit = VI{} + static_cast<std::int32_t>(threshold);  // values are bits of floats >= 0: no sign bit
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    VI v;
+    __builtin_memcpy(&v, values + i, sizeof v);
+    hits -= (VI)(v >= limit);
+  }
+  int count = 0;
+  for (int lane = 0; lane < kLanes; ++lane) count += hits[lane];
+  for (; i < n; ++i) count += values[i] >= threshold;
+  return count;
+}
+
+PENSTOCK_INLINE float pool_edge(const float* origin, std::ptrdiff_t pitch, int height, int width, int y0, int x0,
+                                const PoolShape& s, Pool kind) {
+  float best = -__builtin_inff(), sum = 0.0f;
+  int values = 0;
+  for (int i = 0; i < s.kernel_h; ++i) {
+    const int y = y0 + i * s.dilation_h;
+    if (y < 0 || y >= height) continue;
+    for (int j = 0; j < s.kernel_w; ++j) {
+      const int x = x0 + j * s.dilation_w;
+      if (x < 0 || x >= width) continue;
+      const float v = origin[y * pitch + x];
+      best = v > best || v != v ? v : best;
+      sum += v;
+      ++values;
+    }
+  }
+  if (kind == Pool::max) return values ? best : 0.0f;
+  if (s.divisor) return sum / static_cast<float>(s.divisor);
+  if (s.count_padding) {
+    // A window may hang over the padded edge (ceil mode); PyTorch counts up to that edge and no further.
+    const int bottom = y0 + s.kernel_h < height + s.pad_h ? y0 + s.kernel_h : height + s.pad_h;
+    const int right = x0 + s.kernel_w < width + s.pad_w ? x0 + s.kernel_w : width + s.pad_w;
+    values = (bottom - y0) * (right - x0);
+  }
+  return values ? sum / static_cast<float>(values) : 0.0f;
+}
+
+// Every other value of 2 * kLanes.
+PENSTOCK_INLINE V load_even(const float* p) {
+  return __builtin_shufflevector(load(p), load(p + kLanes), 0, 2, 4, 6, 8, 10, 12, 14);
+}
+
+static void pool(const float* in, Planes in_shape, float* out, Planes out_shape, const PoolShape& s, Pool kind) {
+  zero_padding(out, out_shape);
+  const float* from = in + in_shape.origin();
+  float* to = out + out_shape.origin();
+  const std::ptrdiff_t pitch = in_shape.pitch();
+  // Columns whose windows lie inside the row.
+  const int reach = (s.kernel_w - 1) * s.dilation_w;
+  int first = (s.pad_w + s.stride_w - 1) / s.stride_w;
+  int last = in_shape.width - 1 - reach + s.pad_w < 0 ? -1 : (in_shape.width - 1 - reach + s.pad_w) / s.stride_w;
+  if (first > out_shape.width) first = out_shape.width;
+  if (last >= out_shape.width) last = out_shape.width - 1;
+  const bool wide = s.stride_w <= 2;
+  for (int oy = 0; oy < out_shape.height; ++oy) {
+    float* row = to + static_cast<std::ptrdiff_t>(oy) * out_shape.pitch();
+    const int y0 = oy * s.stride_h - s.pad_h;
+    const bool inside = y0 >= 0 && y0 + (s.kernel_h - 1) * s.dilation_h < in_shape.height;
+    int x = 0;
+    const auto edge = [&](int until) {
+      for (; x < until; ++x)
+        row[x] = pool_edge(from, pitch, in_shape.height, in_shape.width, y0, x * s.stride_w - s.pad_w, s, kind);
+    };
+    // For a maximum the missing rows of a window are simply left out; an average must count them.
+    if (wide && (inside || kind == Pool::max)) {
+      int i0 = 0, i1 = s.kernel_h;
+      while (i0 < i1 && y0 + i0 * s.dilation_h < 0) ++i0;
+      while (i1 > i0 && y0 + (i1 - 1) * s.dilation_h >= in_shape.height) --i1;
+      edge(first);
+      const V divide = splat(1.0f / static_cast<float>(s.divisor ? s.divisor : s.kernel_h * s.kernel_w));
+      // A vector of stride 2 reads one value more than its last window; stay within the row for that.
+      const int safe = s.stride_w == 1 ? last : (in_shape.width - 2 - reach + s.pad_w) / 2;
+      const int end = (in_shape.width - 2 - reach + s.pad_w < 0 ? -1 : safe) < last && s.stride_w == 2
+                          ? (in_shape.width - 2 - reach + s.pad_w < 0 ? -1 : safe)
+                          : last;
+      for (; i0 < i1 && x + kLanes - 1 <= end; x += kLanes) {
+        V value = kind == Pool::max ? splat(-__builtin_inff()) : splat(0.0f);
+        for (int i = i0; i < i1; ++i) {
+          const float* line = from + (y0 + i * s.dilation_h) * pitch + x * s.stride_w - s.pad_w;
+          for (int j = 0; j < s.kernel_w; ++j) {
+            const float* p = line + j * s.dilation_w;
+            const V v = s.stride_w == 1 ? load(p) : load_even(p);
+            value = kind == Pool::max ? larger(v, value) : value + v;
+          }
+        }
+        store(row + x, kind == Pool::max ? value : value * divide);
+      }
+    }
+    edge(out_shape.width);
+  }
+}
+
+static float reduce_window(const float* plane, Planes shape, int y0, int y1, int x0, int x1, Pool kind) {
+  const bool whole = x0 == 0 && x1 == shape.width;
+  const float* p = plane + shape.origin() + static_cast<std::ptrdiff_t>(y0) * shape.pitch() + x0;
+  if (kind == Pool::average) {
+    double sum = 0.0;
+    if (whole) {
+      sum = sum_pieces(p, static_cast<std::ptrdiff_t>(y1 - y0 - 1) * shape.pitch() + shape.width,
+                       [](V a, V v) { return a + v; });
+    } else {
+      for (int y = y0; y < y1; ++y, p += shape.pitch())
+        for (int x = 0; x < x1 - x0; ++x) sum += p[x];
+    }
+    return static_cast<float>(sum / (static_cast<double>(y1 - y0) * (x1 - x0)));
+  }
+  float best = p[0];
+  for (int y = y0; y < y1; ++y, p += shape.pitch())
+    for (int x = 0; x < x1 - x0; ++x) best = p[x] > best ? p[x] : best;
+  return best;
+}
+
+// Runs `work(a row, b row, out row, n)` over whole planes at once where their rows lie alike, else row by row.
+template <typename Work>
+PENSTOCK_INLINE void each_row(Planes a, Planes b, Planes out, float* to, Work work) {
+  if (a.halo == out.halo && b.halo == out.halo) {
+    work(a.origin(), b.origin(), out.origin(),
+         static_cast<std::ptrdiff_t>(out.height - 1) * out.pitch() + out.width);
+    zero_padding(to, out);
+    return;
+  }
+  zero_padding(to, out);
+  for (int y = 0; y < out.height; ++y)
+    work(a.origin() + static_cast<std::ptrdiff_t>(y) * a.pitch(), b.origin() + static_cast<std::ptrdiff_t>(y) * b.pitch(),
+         out.origin() + static_cast<std::ptrdiff_t>(y) * out.pitch(), static_cast<std::ptrdiff_t>(out.width));
+}
+
+template <Function F>
+PENSTOCK_INLINE void affine_with(const float* a, Planes a_shape, float scale, float shift, float slope, float* out,
+                                 Planes out_shape) {
+  const V times = splat(scale), plus = splat(shift);
+  each_row(a_shape, a_shape, out_shape, out, [&](std::ptrdiff_t from, std::ptrdiff_t, std::ptrdiff_t to, std::ptrdiff_t n) {
+    const float* p = a + from;
+    float* q = out + to;
+    std::ptrdiff_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) store(q + i, evaluate(F, slope, load(p + i) * times + plus));
+    if (i < n) {
+      const int rest = static_cast<int>(n - i);
+      store_some(q + i, evaluate(F, slope, load_some(p + i, rest) * times + plus), rest);
+    }
+  });
+}
+
+template <Function F>
+PENSTOCK_INLINE void add_with(const float* a, Planes a_shape, const float* b, Planes b_shape, float slope, float* out,
+                              Planes out_shape) {
+  each_row(a_shape, b_shape, out_shape, out, [&](std::ptrdiff_t x, std::ptrdiff_t y, std::ptrdiff_t to, std::ptrdiff_t n) {
+    const float* p = a + x;
+    const float* q = b + y;
+    float* r = out + to;
+    std::ptrdiff_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) store(r + i, evaluate(F, slope, load(p + i) + load(q + i)));
+    if (i < n) {
+      const int rest = static_cast<int>(n - i);
+      store_some(r + i, evaluate(F, slope, load_some(p + i, rest) + load_some(q + i, rest)), rest);
+    }
+  });
+}
+
+template <Function F>
+PENSTOCK_INLINE void apply_with(const float* a, int n, float slope, float* out) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(out + i, evaluate(F, slope, load(a + i)));
+  if (i < n) store_some(out + i, evaluate(F, slope, load_some(a + i, n - i)), n - i);
+}
+
+#define PENSTOCK_EACH_FUNCTION(f, CALL)                  \
+  switch (f) {                                           \
+    case Function::relu: CALL(Function::relu); break;    \
+    case Function::relu6: CALL(Function::relu6); break;  \
+    case Function::silu: CALL(Function::silu); break;    \
+    case Function::gelu: CALL(Function::gelu); break;    \
+    case Function::hardswish: CALL(Function::hardswish); break;     \
+    case Function::leaky_relu: CALL(Function::leaky_relu); break;   \
+    case Function::sigmoid: CALL(Function::sigmoid); break;         \
+    case Function::hardsigmoid: CALL(Function::hardsigmoid); break; \
+    case Function::tanh: CALL(Function::tanh); break;               \
+    case Function::gelu_tanh: CALL(Function::gelu_tanh); break;     \
+    default: CALL(Function::none); break;                           \
+  }
+
+static void affine(const float* a, Planes a_shape, float scale, float shift, Function f, float slope, float* out,
+                   Planes out_shape) {
+#define PENSTOCK_CALL(F) affine_with<F>(a, a_shape, scale, shift, slope, out, out_shape)
+  PENSTOCK_EACH_FUNCTION(f, PENSTOCK_CALL)
+#undef PENSTOCK_CALL
+}
+
+static void add(const float* a, Planes a_shape, const float* b, Planes b_shape, Function f, float slope, float* out,
+                Planes out_shape) {
+#define PENSTOCK_CALL(F) add_with<F>(a, a_shape, b, b_shape, slope, out, out_shape)
+  PENSTOCK_EACH_FUNCTION(f, PENSTOCK_CALL)
+#undef PENSTOCK_CALL
+}
+
+static void apply(const float* a, int n, Function f, float slope, float* out) {
+#define PENSTOCK_CALL(F) apply_with<F>(a, n, slope, out)
+  PENSTOCK_EACH_FUNCTION(f, PENSTOCK_CALL)
+#undef PENSTOCK_CALL
+}
+
+static void channel_norm(const float* in, Planes in_shape, int count, const float* scale, const float* shift,
+                         float eps, int y0, int y1, float* out, Planes out_shape) {
+  const std::ptrdiff_t step = in_shape.stride(), out_step = out_shape.stride();
+  const float share = 1.0f / static_cast<float>(count);
+  for (int y = y0; y < y1; ++y) {
+    const float* from = in + in_shape.origin() + static_cast<std::ptrdiff_t>(y) * in_shape.pitch();
+    float* to = out + out_shape.origin() + static_cast<std::ptrdiff_t>(y) * out_shape.pitch();
+    for (int x = 0; x < in_shape.width; x += kLanes) {
+      const int n = in_shape.width - x < kLanes ? in_shape.width - x : kLanes;
+      V sum = splat(0.0f);
+      for (int c = 0; c < count; ++c) sum += load_some(from + c * step + x, n);
+      const V mean = sum * splat(share);
+      V squares = splat(0.0f);
+      for (int c = 0; c < count; ++c) {
+        const V v = load_some(from + c * step + x, n) - mean;
+        squares += v * v;
+      }
+      V inverse = squares * splat(share) + splat(eps);
+      for (int i = 0; i < kLanes; ++i) inverse[i] = 1.0f / __builtin_sqrtf(inverse[i]);
+      for (int c = 0; c < count; ++c) {
+        const V v = (load_some(from + c * step + x, n) - mean) * inverse;
+        store_some(to + c * out_step + x, v * splat(scale[c]) + splat(shift[c]), n);
+      }
+    }
+  }
+}
+
+static const OpKernels kTable = {import_plane, export_plane, summarise, combine_rows, dot_blocks, count_at_least, pool,
+                                 reduce_window, affine, add, apply, channel_norm};

@@ -1,0 +1,104 @@
+#include "team.h"
+
+#include <chrono>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+namespace penstock {
+namespace {
+
+void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+constexpr auto kSpin = std::chrono::microseconds(60);
+constexpr int kSpinsBetweenClockReads = 64;
+constexpr std::uint64_t kPartBits = 32;
+
+}  // namespace
+
+Team::Team(int threads) {
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+}
+
+Team::~Team() {
+  {
+    std::lock_guard<std::mutex> lock(sleep_);
+    quit_.store(true);
+  }
+  wake_.notify_all();
+  for (auto& worker : workers_) worker.join();
+}
+
+void Team::take_parts(std::uint64_t ticket) {
+  std::uint64_t seen = next_.load(std::memory_order_acquire);
+  while (true) {
+    if ((seen >> kPartBits) != (ticket & 0xffffffffu)) return;
+    const int part = static_cast<int>(seen & 0xffffffffu);
+    if (part >= parts_.load(std::memory_order_relaxed)) return;
+    const Call call = call_.load(std::memory_order_relaxed);
+    void* const work = work_.load(std::memory_order_relaxed);
+    // If this succeeds the piece is still open: its leader waits for this part, so call and work are its own.
+    if (!next_.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel)) continue;
+    call(work, part);
+    done_.fetch_add(1, std::memory_order_acq_rel);
+    seen = next_.load(std::memory_order_acquire);
+  }
+}
+
+void Team::run(int parts, Call call, void* work) {
+  if (parts <= 0) return;
+  if (workers_.empty() || parts == 1) {
+    for (int part = 0; part < parts; ++part) call(work, part);
+    return;
+  }
+  const std::uint64_t ticket = ticket_.load(std::memory_order_relaxed) + 1;
+  done_.store(0, std::memory_order_relaxed);
+  // Close the old piece before changing what belongs to it: its ticket no longer matches from here on.
+  next_.store((ticket & 0xffffffffu) << kPartBits | 0xffffffffu, std::memory_order_seq_cst);
+  parts_.store(parts, std::memory_order_relaxed);
+  call_.store(call, std::memory_order_relaxed);
+  work_.store(work, std::memory_order_relaxed);
+  next_.store((ticket & 0xffffffffu) << kPartBits, std::memory_order_release);
+  ticket_.store(ticket, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) {
+    { std::lock_guard<std::mutex> lock(sleep_); }
+    wake_.notify_all();
+  }
+  take_parts(ticket);
+  int spins = 0;
+  while (done_.load(std::memory_order_acquire) < parts) {
+    relax();
+    // The missing part may sit on a thread that has lost its processor: give ours away.
+    if (++spins > 2000) std::this_thread::yield();
+  }
+}
+
+void Team::serve() {
+  std::uint64_t seen = 0;
+  while (true) {
+    auto until = std::chrono::steady_clock::now() + kSpin;
+    int spins = 0;
+    while (ticket_.load(std::memory_order_acquire) == seen && !quit_.load(std::memory_order_relaxed)) {
+      relax();
+      if (++spins % kSpinsBetweenClockReads == 0 && std::chrono::steady_clock::now() > until) break;
+    }
+    if (ticket_.load(std::memory_order_acquire) == seen) {
+      std::unique_lock<std::mutex> lock(sleep_);
+      sleepers_.fetch_add(1, std::memory_order_seq_cst);
+      wake_.wait(lock, [&] { return ticket_.load(std::memory_order_seq_cst) != seen || quit_.load(); });
+      sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+    }
+    if (quit_.load()) return;
+    seen = ticket_.load(std::memory_order_acquire);
+    take_parts(seen);
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,58 @@
+// A small team of threads that share one piece of work at a time.
+//
+// `run(parts, work)` calls work(part) once for every part, on the caller and on the workers; it returns when all
+// are done. Which thread takes which part is left to chance, so a part must write only what is its own.
+// Workers spin for a moment after a piece of work (the next layer is microseconds away), then sleep: an idle
+// engine uses no processor time.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace penstock {
+
+class Team {
+ public:
+  explicit Team(int threads);
+  ~Team();
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // One caller at a time leads the team; others, who get false, do their work alone.
+  bool try_lead() { return lead_.try_lock(); }
+  void stop_leading() { lead_.unlock(); }
+
+  template <typename Work>
+  void run(int parts, Work&& work) {
+    run(parts, [](void* w, int part) { (*static_cast<std::remove_reference_t<Work>*>(w))(part); },
+        const_cast<void*>(static_cast<const void*>(&work)));
+  }
+
+ private:
+  using Call = void (*)(void*, int);
+  void run(int parts, Call call, void* work);
+  void serve();
+  void take_parts(std::uint64_t ticket);
+
+  std::vector<std::thread> workers_;
+  std::mutex lead_;
+  std::mutex sleep_;
+  std::condition_variable wake_;
+  std::atomic<int> sleepers_{0};
+  std::atomic<bool> quit_{false};
+  // The piece of work at hand. `next_` carries the ticket in its upper half, so that a worker that comes late
+  // can never take a part of a later piece by mistake.
+  std::atomic<std::uint64_t> ticket_{0};
+  std::atomic<std::uint64_t> next_{0};
+  std::atomic<int> done_{0};
+  std::atomic<int> parts_{0};
+  std::atomic<Call> call_{nullptr};
+  std::atomic<void*> work_{nullptr};
+};
+
+}  // namespace penstock

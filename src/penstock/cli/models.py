@@ -1,0 +1,37 @@
+"""From the MODEL argument of a command to a network: a zoo name, `module:callable`, a checkpoint, or a run's folder."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from torch import nn
+
+from penstock import zoo
+from penstock.errors import LayerError
+
+_ZOO = ("m_cifarnet", "resnet18", "resnet34", "resnet50", "vgg16_bn")
+
+
+def find_model(spec: str) -> nn.Module:
+    """The network that `spec` names, freshly made or loaded."""
+    if spec in _ZOO:
+        return getattr(zoo, spec)()
+    path = Path(spec)
+    if path.suffix == ".safetensors" or path.is_dir():
+        from penstock.exporting import load
+
+        return load(path / "model.safetensors" if path.is_dir() else path)
+    if ":" in spec:
+        module, _, name = spec.partition(":")
+        try:
+            made = getattr(importlib.import_module(module), name)()
+        except (ImportError, AttributeError) as error:
+            raise LayerError(f"MODEL {spec!r}: {error}") from error
+        if not isinstance(made, nn.Module):
+            raise LayerError(f"MODEL {spec!r}: expected a torch.nn.Module, got {type(made).__name__}")
+        return made
+    raise LayerError(
+        f"MODEL {spec!r} is neither a zoo name ({', '.join(_ZOO)}), nor module:callable, nor a checkpoint "
+        "(.safetensors or a run's folder) that exists"
+    )

@@ -1,0 +1,47 @@
+"""Learning rate, density and image size as pure functions of where the run stands."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from penstock.training.recipe import Recipe
+
+
+def learning_rate(recipe: Recipe, share: float) -> float:
+    """The rate at `share` (0 to 1) of the run."""
+    if share < recipe.warmup:
+        return recipe.learning_rate * (0.1 + 0.9 * share / recipe.warmup)
+    rest = (share - recipe.warmup) / max(1e-12, 1.0 - recipe.warmup)
+    if recipe.schedule == "cosine":
+        return recipe.learning_rate * 0.5 * (1.0 + math.cos(math.pi * rest))
+    if recipe.schedule == "linear":
+        return recipe.learning_rate * (1.0 - rest)
+    return recipe.learning_rate * 0.1 ** int(share * recipe.epochs / recipe.step_epochs)
+
+
+def density(recipe: Recipe, share: float, generator: torch.Generator) -> float:
+    """The density of the batch at `share` of the run; "any" draws it from the generator."""
+    if recipe.density_schedule == "anneal":
+        span = max(1e-12, recipe.anneal_to - recipe.anneal_from)
+        progress = min(1.0, max(0.0, (share - recipe.anneal_from) / span))
+        return 1.0 - (1.0 - recipe.density) * progress
+    if recipe.density_schedule == "paper":
+        # 1.0, 0.9, … down to the target, each level the same share of the run and started from the one before.
+        steps = max(1, round((1.0 - recipe.density) / 0.1) + 1)
+        level = min(steps - 1, int(share * steps))
+        return max(recipe.density, 1.0 - 0.1 * level)
+    if recipe.density_schedule == "any":
+        drawn = torch.rand((), generator=generator).item()
+        return recipe.any_low + (recipe.density - recipe.any_low) * drawn
+    return recipe.density
+
+
+def image_size(recipe: Recipe, share: float) -> int | None:
+    """The side the images are scaled to at `share` of the run; None keeps their own."""
+    size = None
+    for start, side in recipe.sizes():
+        if share >= start - 1e-9:
+            size = side
+    return size
