@@ -230,7 +230,7 @@ static void split_phase(const SplitArgs& a, const ConvPhase& phase, const float*
     for (int x = 0; x < x_begin; ++x) to[x] = 0.0f;
     if (a.stride_w == 2) {
       int x = x_begin;
-      for (; x + kLanes < x_end; x += kLanes) store(to + x, load_even(from + 2 * x));
+      for (; x + kLanes <= x_end; x += kLanes) store(to + x, load_even(from + 2 * x));
       for (; x < x_end; ++x) to[x] = from[2 * x];
     } else {
       for (int x = x_begin; x < x_end; ++x) to[x] = from[static_cast<std::ptrdiff_t>(x) * a.stride_w];

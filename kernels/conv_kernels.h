@@ -72,8 +72,9 @@ struct ConvKernels {
   void (*split)(const SplitArgs&, int slot_begin, int slot_end);
 };
 
-const ConvKernels& conv_kernels_baseline();
-const ConvKernels& conv_kernels_avx2();
-const ConvKernels& conv_kernels_avx512();
+// Null when the set was not compiled in.
+const ConvKernels* conv_kernels_baseline();
+const ConvKernels* conv_kernels_avx2();
+const ConvKernels* conv_kernels_avx512();
 
 }  // namespace penstock
