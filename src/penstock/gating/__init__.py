@@ -1,4 +1,4 @@
-"""The paper's equations: channel summary, saliency predictor, winners-take-all, the gated layer, the penalty."""
+"""The paper's equations: channel summary, saliency predictor, winners-take-all, the gated layer, penalty."""
 
 from penstock.gating.layer import (
     ZERO_PRESERVING,

@@ -82,8 +82,8 @@ class GatedConv2d(nn.Module):
             raise LayerError("the gate takes the place of the norm's scale; give a norm with affine=False")
         if activation is not None and not isinstance(activation, ZERO_PRESERVING):
             raise LayerError(
-                f"{type(activation).__name__} cannot follow a gate: a suppressed channel must stay zero, so only "
-                f"activations with f(0) = 0 work: {', '.join(kind.__name__ for kind in ZERO_PRESERVING)}"
+                f"{type(activation).__name__} cannot follow a gate: a suppressed channel must stay zero, "
+                f"so only activations with f(0) = 0 work: {', '.join(kind.__name__ for kind in ZERO_PRESERVING)}"
             )
         self.conv = conv
         self.norm: nn.Module = nn.Identity() if norm is None else norm
@@ -121,8 +121,8 @@ class GatedConv2d(nn.Module):
 
         twin = self.__class__.__new__(self.__class__)
         memo[id(self)] = twin
-        records = {"saliency": None, "gains": None}
-        twin.__dict__.update({k: records.get(k, v) if k in records else deepcopy(v, memo) for k, v in self.__dict__.items()})
+        for key, value in self.__dict__.items():
+            twin.__dict__[key] = None if key in ("saliency", "gains") else deepcopy(value, memo)
         return twin
 
     def extra_repr(self) -> str:

@@ -19,14 +19,12 @@ _ROUNDING = 1e-9
 
 def check_density(density: object, where: str = "density") -> float:
     """Return `density` as a float in ]0, 1], or say what was wrong with it."""
-    if isinstance(density, bool) or not isinstance(density, int | float):
-        try:
-            value = float(density)  # type: ignore[arg-type]  # numpy and torch scalars
-        except (TypeError, ValueError):
-            raise DensityError(f"{where}: expected a number in ]0, 1], got {density!r}") from None
-    else:
-        value = float(density)
-    if isinstance(density, bool) or not (0.0 < value <= 1.0):
+    try:
+        # Numpy and torch scalars are numbers; truth values and text are not, though float() takes them.
+        value = math.nan if isinstance(density, bool | str | bytes) else float(density)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):
+        value = math.nan
+    if not 0.0 < value <= 1.0:
         raise DensityError(
             f"{where}: expected a number in ]0, 1], got {density!r}; "
             "1.0 computes every channel, 0.5 the most salient half"
