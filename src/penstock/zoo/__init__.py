@@ -1,5 +1,19 @@
-"""Plain definitions of the networks of the paper and their relatives."""
+"""Plain definitions of the networks of the paper and their relatives, and the checkpoints shipped with them."""
 
 from penstock.zoo.m_cifarnet import MCifarNet, m_cifarnet
+from penstock.zoo.pretrained import available, pretrained
+from penstock.zoo.resnet import ResNet, resnet18, resnet34, resnet50
+from penstock.zoo.vgg import VGG, vgg16_bn
 
-__all__ = ["MCifarNet", "m_cifarnet"]
+__all__ = [
+    "VGG",
+    "MCifarNet",
+    "ResNet",
+    "available",
+    "m_cifarnet",
+    "pretrained",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "vgg16_bn",
+]
