@@ -110,6 +110,16 @@ void set_clamp(ConvPlan& plan) {
   }
 }
 
+// The Winograd tile that suits a layer, or 0.
+int choose_tile(const ConvShape& s) { return winograd_fits(s) ? 4 : 0; }
+
+// Few active channels do not repay the transforms.
+bool prefers_direct(const ConvPlan&, int in_count, int out_count) { return in_count < 4 || out_count < 4; }
+
+bool is_direct(const ConvPlan& plan, const ConvTask& task) {
+  return conv_algorithm(plan, task.in_count, task.out_count) == ConvAlgorithm::direct;
+}
+
 }  // namespace
 
 ConvOutput conv_output(const ConvPlan& plan, const ConvTask& task) {
@@ -138,15 +148,45 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
   set_clamp(*plan);
   plan->bias.assign(shape.out_channels, 0.0f);
   if (bias != nullptr) std::copy(bias, bias + shape.out_channels, plan->bias.begin());
-  plan_direct(*plan, weights);
-  (void)algorithm;
+  int tile = 0;
+  switch (algorithm) {
+    case ConvAlgorithm::automatic:
+      tile = choose_tile(shape);
+      break;
+    case ConvAlgorithm::direct:
+      break;
+    case ConvAlgorithm::winograd2:
+      tile = 2;
+      break;
+    case ConvAlgorithm::winograd4:
+      tile = 4;
+      break;
+    default:
+      error = "convolution: unknown algorithm " + number(static_cast<int>(algorithm));
+      return nullptr;
+  }
+  if (tile != 0 && !winograd_fits(shape)) {
+    error = "convolution: Winograd needs a 3x3 kernel with stride 1, dilation 1 and one group";
+    return nullptr;
+  }
+  plan->automatic = algorithm == ConvAlgorithm::automatic;
+  if (tile == 0 || plan->automatic) plan_direct(*plan, weights);
+  if (tile != 0) plan_winograd(*plan, weights, tile);
   return plan;
 }
 
-std::size_t conv_shared_scratch(const ConvPlan& plan) { return plan.direct.shared_floats; }
-std::size_t conv_thread_scratch(const ConvPlan&) { return 0; }
+std::size_t conv_shared_scratch(const ConvPlan& plan) {
+  return std::max(plan.direct.shared_floats, winograd_shared_floats(plan));
+}
 
-ConvAlgorithm conv_algorithm(const ConvPlan&, int, int) { return ConvAlgorithm::direct; }
+std::size_t conv_thread_scratch(const ConvPlan& plan) { return winograd_thread_floats(plan); }
+
+ConvAlgorithm conv_algorithm(const ConvPlan& plan, int in_count, int out_count) {
+  if (plan.winograd.tile == 0 || (plan.automatic && prefers_direct(plan, in_count, out_count))) {
+    return ConvAlgorithm::direct;
+  }
+  return plan.winograd.tile == 2 ? ConvAlgorithm::winograd2 : ConvAlgorithm::winograd4;
+}
 
 std::int64_t conv_macs(const ConvPlan& plan, const ConvTask& task) {
   const ConvShape& s = plan.shape;
@@ -166,13 +206,21 @@ std::int64_t conv_macs(const ConvPlan& plan, const ConvTask& task) {
   return pairs * s.kernel_h * s.kernel_w * s.output.height * s.output.width;
 }
 
-int conv_stages(const ConvPlan& plan, const ConvTask&) { return direct_stages(plan); }
+int conv_stages(const ConvPlan& plan, const ConvTask& task) {
+  return is_direct(plan, task) ? direct_stages(plan) : winograd_stages(plan);
+}
 
-int conv_units(const ConvPlan& plan, const ConvTask& task, int stage) { return direct_units(plan, task, stage); }
+int conv_units(const ConvPlan& plan, const ConvTask& task, int stage) {
+  return is_direct(plan, task) ? direct_units(plan, task, stage) : winograd_units(plan, task, stage);
+}
 
 void run_conv(const ConvPlan& plan, const ConvTask& task, int stage, int unit_begin, int unit_end,
               const ConvScratch& scratch) {
-  run_direct(plan, task, stage, unit_begin, unit_end, scratch);
+  if (is_direct(plan, task)) {
+    run_direct(plan, task, stage, unit_begin, unit_end, scratch);
+  } else {
+    run_winograd(plan, task, stage, unit_begin, unit_end, scratch);
+  }
 }
 
 }  // namespace penstock

@@ -64,9 +64,41 @@ struct SplitArgs {
   int cut_pitch;
 };
 
+// Winograd F(m x m, 3 x 3), m = 2 or 4: tiles of m x m outputs from (m + 2) x (m + 2) inputs, which become as many
+// positions, in groups of 4. A block is a run of tiles; its transformed input is [position group][group of
+// tiles][input][2 vectors], where a vector holds 4 positions of each of several tiles.
+struct WinogradArgs {
+  const float* input;  // plane 0, at its base
+  std::ptrdiff_t in_stride, in_origin;
+  int height, width, in_pitch;
+  int pad_h, pad_w;
+  const float* zero_row;  // stands for rows outside the plane
+  const std::int32_t* in_list;
+  int in_count, in_channels;
+  const float* weights;  // [out][position group][in][4]
+  int tiles_x, tiles_y;
+  int tile_begin, tile_end;  // of the block
+  ConvOutput out;
+  float* transformed;  // the block's transformed input
+  float* sums;         // [out][position group][group of tiles][2 vectors], for kWinogradOuts outputs
+  float* rows;         // m + 2 rows of the input, transformed downwards
+  std::ptrdiff_t rows_pitch;
+};
+
+constexpr int kWinogradPanel = 6;  // output channels that the inner loop computes together
+constexpr int kWinogradOuts = 24;  // output channels that share one pass over the transformed input
+
+struct WinogradKernels {
+  // Transforms input slots [begin, end) of the block.
+  void (*transform)(const WinogradArgs&, int slot_begin, int slot_end);
+  // Multiplies and finishes output planes [begin, end), at most kWinogradOuts, of the block.
+  void (*multiply)(const WinogradArgs&, int plane_begin, int plane_end);
+};
+
 struct ConvKernels {
   int lanes;
-  // Units are (panel, row block), panel-major; see direct_panels() in conv_direct.inl for what a panel is.
+  WinogradKernels winograd2, winograd4;
+  // Units are (panel, row block), panel-major; see run_direct() in conv_direct.inl for what a panel is.
   void (*direct)(const DirectArgs&, int unit_begin, int unit_end);
   // Cuts the planes in slots [begin, end).
   void (*split)(const SplitArgs&, int slot_begin, int slot_end);

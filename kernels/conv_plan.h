@@ -20,13 +20,26 @@ struct DirectPlan {
   std::size_t shared_floats = 0;
 };
 
+struct WinogradPlan {
+  int tile = 0;  // outputs of a tile along an axis: 2 or 4, or 0 when the layer does not use Winograd
+  std::vector<float> weights;  // [out][position group][in][4]
+  std::vector<float> zero_row;
+  int tiles_x = 0, tiles_y = 0;
+  int block_tiles = 0, blocks = 0;
+  // One block: its transformed input is shared and threads divide the channels, first the inputs, then the
+  // outputs. Several: each is transformed and multiplied by one thread.
+  std::size_t rows_pitch = 0, rows_floats = 0, transformed_floats = 0, sums_floats = 0;
+};
+
 struct ConvPlan {
   ConvShape shape;
   const ConvKernels* kernels = nullptr;
   std::vector<float> bias;
   float low = 0, high = 0;
   int curve = -1;
+  bool automatic = false;
   DirectPlan direct;
+  WinogradPlan winograd;
 };
 
 ConvOutput conv_output(const ConvPlan& plan, const ConvTask& task);
@@ -36,5 +49,14 @@ int direct_stages(const ConvPlan& plan);
 int direct_units(const ConvPlan& plan, const ConvTask& task, int stage);
 void run_direct(const ConvPlan& plan, const ConvTask& task, int stage, int unit_begin, int unit_end,
                 const ConvScratch& scratch);
+
+bool winograd_fits(const ConvShape& shape);
+void plan_winograd(ConvPlan& plan, const float* weights, int tile);
+std::size_t winograd_shared_floats(const ConvPlan& plan);
+std::size_t winograd_thread_floats(const ConvPlan& plan);
+int winograd_stages(const ConvPlan& plan);
+int winograd_units(const ConvPlan& plan, const ConvTask& task, int stage);
+void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int unit_begin, int unit_end,
+                  const ConvScratch& scratch);
 
 }  // namespace penstock

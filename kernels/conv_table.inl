@@ -5,10 +5,16 @@
 
 #include "conv_direct.inl"
 
+#include "conv_winograd.inl"
+
 namespace penstock {
 namespace PENSTOCK_ISA {
 
-static const ConvKernels kTable = {kLanes, run_direct, run_split};
+static const ConvKernels kTable = {kLanes,
+                                   {winograd_transform<Tile2>, winograd_multiply<Tile2>},
+                                   {winograd_transform<Tile4>, winograd_multiply<Tile4>},
+                                   run_direct,
+                                   run_split};
 
 }  // namespace PENSTOCK_ISA
 }  // namespace penstock

@@ -1,0 +1,278 @@
+// Times convolution layers at several densities, every algorithm, one thread or two.
+//
+//     g++ -std=c++17 -O3 kernels/bench/conv_bench.cpp kernels/cpu.cpp kernels/conv*.cpp -pthread -o conv_bench
+//     ./conv_bench [m_cifarnet|vgg16|resnet18|all] [densities, such as 1,0.5] [algorithms, such as auto,direct]
+//
+// A network's layers run one after the other, as in a network, so that each finds its weights where a network
+// would find them (which for deep layers is not the cache). Everything that is compared is interleaved, and the
+// minimum over the rounds is printed: GFLOPS of the executed work, counted as direct convolution counts it.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "../conv.h"
+
+using namespace penstock;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+struct Layer {
+  int in, out, size, kernel, stride, pad;
+  bool image;  // the input is the image: always dense
+  int repeat;  // times the layer occurs in the network
+};
+
+struct Network {
+  const char* name;
+  std::vector<Layer> layers;
+};
+
+const std::vector<Network> kNetworks = {
+    {"m_cifarnet",
+     {{3, 64, 32, 3, 1, 0, true, 1},
+      {64, 64, 30, 3, 1, 1, false, 1},
+      {64, 128, 30, 3, 2, 1, false, 1},
+      {128, 128, 15, 3, 1, 1, false, 2},
+      {128, 192, 15, 3, 2, 1, false, 1},
+      {192, 192, 8, 3, 1, 1, false, 2}}},
+    {"vgg16",
+     {{3, 64, 224, 3, 1, 1, true, 1},
+      {64, 64, 224, 3, 1, 1, false, 1},
+      {64, 128, 112, 3, 1, 1, false, 1},
+      {128, 128, 112, 3, 1, 1, false, 1},
+      {128, 256, 56, 3, 1, 1, false, 1},
+      {256, 256, 56, 3, 1, 1, false, 2},
+      {256, 512, 28, 3, 1, 1, false, 1},
+      {512, 512, 28, 3, 1, 1, false, 2},
+      {512, 512, 14, 3, 1, 1, false, 3}}},
+    {"resnet18",
+     {{3, 64, 224, 7, 2, 3, true, 1},
+      {64, 64, 56, 3, 1, 1, false, 4},
+      {64, 128, 56, 3, 2, 1, false, 1},
+      {64, 128, 56, 1, 2, 0, false, 1},
+      {128, 128, 28, 3, 1, 1, false, 3},
+      {128, 256, 28, 3, 2, 1, false, 1},
+      {128, 256, 28, 1, 2, 0, false, 1},
+      {256, 256, 14, 3, 1, 1, false, 3},
+      {256, 512, 14, 3, 2, 1, false, 1},
+      {256, 512, 14, 1, 2, 0, false, 1},
+      {512, 512, 7, 3, 1, 1, false, 3}}},
+};
+
+struct Algorithm {
+  const char* name;
+  ConvAlgorithm value;
+};
+const Algorithm kAlgorithms[] = {{"auto", ConvAlgorithm::automatic},
+                                 {"direct", ConvAlgorithm::direct},
+                                 {"wino2", ConvAlgorithm::winograd2},
+                                 {"wino4", ConvAlgorithm::winograd4}};
+
+float* aligned_floats(std::size_t count) {
+  void* p = nullptr;
+  if (posix_memalign(&p, 64, std::max<std::size_t>(count, 16) * sizeof(float)) != 0) std::abort();
+  std::memset(p, 0, count * sizeof(float));
+  return static_cast<float*>(p);
+}
+
+std::vector<std::int32_t> random_list(int channels, double density, std::mt19937& random) {
+  std::vector<std::int32_t> all(channels);
+  for (int i = 0; i < channels; ++i) all[i] = i;
+  std::shuffle(all.begin(), all.end(), random);
+  all.resize(std::max(1, static_cast<int>(std::ceil(density * channels))));
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+// One occurrence of a layer: own weights, shared input and output memory.
+struct Instance {
+  std::size_t layer;
+  ConvPlanPtr plan;
+};
+
+struct Bench {
+  const Network& network;
+  std::vector<ConvShape> shapes;
+  std::vector<Instance> instances;
+  float *input = nullptr, *output = nullptr, *shared = nullptr, *thread = nullptr;
+
+  Bench(const Network& net, ConvAlgorithm algorithm, Isa isa) : network(net) {
+    std::mt19937 random(7);
+    std::normal_distribution<float> gauss;
+    std::size_t in_floats = 0, out_floats = 0, shared_floats = 0, thread_floats = 0;
+    for (std::size_t i = 0; i < net.layers.size(); ++i) {
+      const Layer& layer = net.layers[i];
+      ConvShape s;
+      s.in_channels = layer.in;
+      s.out_channels = layer.out;
+      s.kernel_h = s.kernel_w = layer.kernel;
+      s.stride_h = s.stride_w = layer.stride;
+      s.pad_h = s.pad_w = layer.pad;
+      const int size = conv_output_size(layer.size, layer.kernel, layer.stride, layer.pad, 1);
+      s.input = {layer.size, layer.size, layer.kernel == 1 ? 1 : layer.pad};
+      s.output = {size, size, 1};
+      s.activation = Activation::relu;
+      shapes.push_back(s);
+      std::vector<float> weights(static_cast<std::size_t>(layer.out) * layer.in * layer.kernel * layer.kernel);
+      for (float& w : weights) w = gauss(random);
+      const bool winograd_fits = layer.kernel == 3 && layer.stride == 1;
+      for (int r = 0; r < layer.repeat; ++r) {
+        std::string error;
+        ConvPlanPtr plan = plan_conv(s, weights.data(), nullptr, isa,
+                                     winograd_fits ? algorithm : ConvAlgorithm::direct, error);
+        if (!plan) {
+          std::fprintf(stderr, "%s\n", error.c_str());
+          std::exit(1);
+        }
+        shared_floats = std::max(shared_floats, conv_shared_scratch(*plan));
+        thread_floats = std::max(thread_floats, conv_thread_scratch(*plan));
+        instances.push_back({i, std::move(plan)});
+      }
+      in_floats = std::max(in_floats, static_cast<std::size_t>(layer.in) * s.input.stride());
+      out_floats = std::max(out_floats, static_cast<std::size_t>(layer.out) * s.output.stride());
+    }
+    input = aligned_floats(in_floats);
+    output = aligned_floats(out_floats);
+    shared = aligned_floats(shared_floats);
+    thread = aligned_floats(thread_floats);
+    for (std::size_t i = 0; i < in_floats; ++i) input[i] = gauss(random);
+  }
+
+  // Adds each layer's seconds (mean over its occurrences) to `seconds`, its executed work to `flops`.
+  void run(double density, std::vector<double>& seconds, std::vector<double>& flops) {
+    std::mt19937 random(3);
+    seconds.assign(network.layers.size(), 0.0);
+    flops.assign(network.layers.size(), 0.0);
+    for (const Instance& instance : instances) {
+      const Layer& layer = network.layers[instance.layer];
+      const std::vector<std::int32_t> in = random_list(layer.in, layer.image ? 1.0 : density, random);
+      const std::vector<std::int32_t> out = random_list(layer.out, density, random);
+      ConvTask task;
+      task.input = input;
+      task.in_list = in.data();
+      task.in_count = static_cast<int>(in.size());
+      task.output = output;
+      task.out_list = out.data();
+      task.out_count = static_cast<int>(out.size());
+      const Clock::time_point start = Clock::now();
+      for (int stage = 0; stage < conv_stages(*instance.plan, task); ++stage) {
+        run_conv(*instance.plan, task, stage, 0, conv_units(*instance.plan, task, stage), {shared, thread});
+      }
+      seconds[instance.layer] += seconds_since(start) / layer.repeat;
+      flops[instance.layer] += 2.0 * conv_macs(*instance.plan, task) / layer.repeat;
+    }
+  }
+};
+
+// Independent multiply-adds on the widest vectors the compiler may use here; the loop is what the peak means.
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) double measure_peak() {
+  typedef float Wide __attribute__((vector_size(32)));
+  Wide acc[12], a, b;
+  for (int i = 0; i < 8; ++i) a[i] = 1.0f, b[i] = 1e-9f;
+  for (Wide& x : acc) x = b;
+  double best = 1e9;
+  for (int round = 0; round < 10; ++round) {
+    const Clock::time_point start = Clock::now();
+    for (int i = 0; i < 200000; ++i) {
+#pragma GCC unroll 12
+      for (int k = 0; k < 12; ++k) acc[k] = acc[k] * a + b;
+      asm volatile("" : "+x"(a), "+x"(b));
+    }
+    best = std::min(best, seconds_since(start));
+  }
+  volatile float sink = 0;
+  for (const Wide& x : acc) sink = sink + x[0];
+  return 200000.0 * 12 * 16 / best * 1e-9;
+}
+#else
+double measure_peak() { return 0; }
+#endif
+
+std::vector<std::string> split(const char* text) {
+  std::vector<std::string> parts(1);
+  for (; *text; ++text) {
+    if (*text == ',') {
+      parts.emplace_back();
+    } else {
+      parts.back() += *text;
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string which = argc > 1 ? argv[1] : "all";
+  std::vector<double> densities;
+  for (const std::string& d : split(argc > 2 ? argv[2] : "1,0.7,0.5,0.3,0.1")) densities.push_back(std::atof(d.c_str()));
+  const std::vector<std::string> wanted = split(argc > 3 ? argv[3] : "auto,direct,wino2,wino4");
+  const double budget = argc > 4 ? std::atof(argv[4]) : 8.0;
+  const Isa isa = best_isa();
+  std::printf("%s, FMA peak %.1f GFLOPS (AVX2, one thread)\n", isa_name(isa), measure_peak());
+  for (const Network& network : kNetworks) {
+    if (which != "all" && which != network.name) continue;
+    std::vector<const Algorithm*> algorithms;
+    std::vector<Bench> benches;
+    for (const Algorithm& a : kAlgorithms) {
+      if (std::find(wanted.begin(), wanted.end(), a.name) == wanted.end()) continue;
+      algorithms.push_back(&a);
+      benches.emplace_back(network, a.value, isa);
+    }
+    const std::size_t layers = network.layers.size();
+    // best[density][algorithm][layer]
+    std::vector<std::vector<std::vector<double>>> best(
+        densities.size(),
+        std::vector<std::vector<double>>(benches.size(), std::vector<double>(layers, 1e9)));
+    std::vector<std::vector<double>> total(densities.size(), std::vector<double>(benches.size(), 1e9));
+    std::vector<std::vector<double>> flops(densities.size());
+    std::vector<double> seconds;
+    const Clock::time_point start = Clock::now();
+    for (int round = 0; round < 3 || seconds_since(start) < budget; ++round) {
+      for (std::size_t d = 0; d < densities.size(); ++d) {
+        for (std::size_t b = 0; b < benches.size(); ++b) {
+          benches[b].run(densities[d], seconds, flops[d]);
+          double sum = 0;
+          for (std::size_t i = 0; i < layers; ++i) {
+            best[d][b][i] = std::min(best[d][b][i], seconds[i]);
+            sum += seconds[i] * network.layers[i].repeat;
+          }
+          total[d][b] = std::min(total[d][b], sum);
+        }
+      }
+    }
+    std::printf("\n%s%*s", network.name, static_cast<int>(26 - std::strlen(network.name)), "");
+    for (const double d : densities) {
+      for (const Algorithm* a : algorithms) std::printf(" %6s@%-3.1f", a->name, d);
+    }
+    std::printf("  (GFLOPS)\n");
+    for (std::size_t i = 0; i < layers; ++i) {
+      const Layer& l = network.layers[i];
+      char name[64];
+      std::snprintf(name, sizeof name, "%dx%d/%d %3d->%3d %dx%d x%d", l.kernel, l.kernel, l.stride, l.in, l.out, l.size,
+                    l.size, l.repeat);
+      std::printf("%-26s", name);
+      for (std::size_t d = 0; d < densities.size(); ++d) {
+        for (std::size_t b = 0; b < benches.size(); ++b) std::printf(" %10.1f", flops[d][i] / best[d][b][i] * 1e-9);
+      }
+      std::printf("\n");
+    }
+    std::printf("%-26s", "total ms");
+    for (std::size_t d = 0; d < densities.size(); ++d) {
+      for (std::size_t b = 0; b < benches.size(); ++b) std::printf(" %10.3f", total[d][b] * 1e3);
+    }
+    std::printf("\n");
+  }
+  return 0;
+}

@@ -1,0 +1,251 @@
+// Winograd convolution with channel lists: transform active inputs, multiply position by position, transform back.
+//
+// Weights lie as [out][position group][in][4], so that one output's weights for a group are a run through which the
+// input list steps, and a quad is splatted to all tiles of a vector: skipping costs nothing on either side, and
+// blocks of any number of tiles are used to the last vector.
+#include "conv_winograd_tiles.inl"
+
+namespace penstock {
+namespace PENSTOCK_ISA {
+
+constexpr int kTileGroup = 2 * kQuads;   // tiles of the two vectors that the inner loop works on
+constexpr int kGroupFloats = 2 * kLanes;
+
+// Where the block's tile number `index` has its quad inside its group of tiles.
+template <typename Tile>
+PENSTOCK_INLINE int quad_of(int index) {
+  const int in_group = index % kTileGroup;
+  return Tile::kOut == 2 ? in_group % 2 * kQuads + in_group / 2 : in_group;
+}
+
+// The downward half of the transform, for the columns of tiles [x_begin, x_end) of tile row `tile_y`.
+template <typename Tile>
+static void transform_down(const WinogradArgs& a, const float* pixels, int tile_y, int x_begin, int x_end,
+                           std::ptrdiff_t pitch) {
+  const float* row[Tile::kIn];
+  const int first_x = x_begin * Tile::kOut - a.pad_w;
+  for (int r = 0; r < Tile::kIn; ++r) {
+    const int y = tile_y * Tile::kOut + r - a.pad_h;
+    row[r] = y < 0 || y >= a.height ? a.zero_row : pixels + static_cast<std::ptrdiff_t>(y) * a.in_pitch + first_x;
+  }
+  // Columns past the right padding belong to no output of this plane; zeros keep what lies there out.
+  const int columns = (x_end - x_begin) * Tile::kOut + 2;
+  const int inside = a.width + a.pad_w - first_x;
+  const int used = columns < inside ? columns : inside;
+  for (int x = 0; x < used; x += kLanes) {
+    Vec d[Tile::kIn], v[Tile::kIn];
+#pragma GCC unroll 6
+    for (int r = 0; r < Tile::kIn; ++r) d[r] = load(row[r] + x);
+    Tile::forward(d, v);
+#pragma GCC unroll 6
+    for (int r = 0; r < Tile::kIn; ++r) store(a.rows + r * pitch + x, v[r]);
+  }
+  const int end = columns + kGroupFloats;
+  for (int r = 0; r < Tile::kIn; ++r) {
+    for (int x = used; x < end; x += kLanes) store(a.rows + r * pitch + x, zero());
+  }
+}
+
+// Copies the quads of `count` tiles, computed as one whole group, to where the block keeps them.
+template <typename Tile>
+static void scatter_tiles(const float* from, int index, int count, float* to, std::ptrdiff_t group_step,
+                          std::ptrdiff_t tiles_step) {
+  for (int t = 0; t < count; ++t) {
+    const int at = index + t;
+    float* quad = to + at / kTileGroup * tiles_step + quad_of<Tile>(at) * 4;
+    const float* source = from + quad_of<Tile>(t) * 4;
+    for (int g = 0; g < Tile::kGroups; ++g) {
+      std::memcpy(quad + g * group_step, source + g * kGroupFloats, 4 * sizeof(float));
+    }
+  }
+}
+
+template <typename Tile>
+static void winograd_transform(const WinogradArgs& a, int slot_begin, int slot_end) {
+  const int tiles = a.tile_end - a.tile_begin;
+  const int groups = (tiles + kTileGroup - 1) / kTileGroup;
+  const std::ptrdiff_t tiles_step = static_cast<std::ptrdiff_t>(a.in_count) * kGroupFloats;
+  const std::ptrdiff_t group_step = groups * tiles_step;
+  const std::ptrdiff_t pitch = a.rows_pitch;
+  for (int slot = slot_begin; slot < slot_end; ++slot) {
+    const float* pixels = a.input + slot * a.in_stride + a.in_origin;
+    float* to = a.transformed + static_cast<std::ptrdiff_t>(slot) * kGroupFloats;
+    int tile = a.tile_begin;
+    while (tile < a.tile_end) {
+      const int tile_y = tile / a.tiles_x, x_begin = tile % a.tiles_x;
+      const int left = a.tile_end - tile;
+      const int x_end = x_begin + left < a.tiles_x ? x_begin + left : a.tiles_x;
+      transform_down<Tile>(a, pixels, tile_y, x_begin, x_end, pitch);
+      for (int x = x_begin; x < x_end;) {
+        const int index = tile + (x - x_begin) - a.tile_begin;
+        const int room = kTileGroup - index % kTileGroup;
+        const int count = x_end - x < room ? x_end - x : room;
+        const float* rows = a.rows + (x - x_begin) * Tile::kOut;
+        // A whole group, or the block's last tiles, which nothing follows.
+        if (room == kTileGroup && (count == kTileGroup || tile + (x_end - x_begin) == a.tile_end)) {
+          Tile::across(rows, pitch, to + index / kTileGroup * tiles_step, group_step);
+        } else {
+          float group[Tile::kGroups * kGroupFloats];
+          Tile::across(rows, pitch, group, kGroupFloats);
+          scatter_tiles<Tile>(group, index, count, to, group_step, tiles_step);
+        }
+        x += count;
+      }
+      tile += x_end - x_begin;
+    }
+  }
+}
+
+// One position group of O outputs and V vectors of tiles, over all active inputs.
+template <int O, int V>
+static void multiply_tile(const float* const* weights, const float* transformed, const std::int32_t* list, int count,
+                          float* sums, std::ptrdiff_t out_step) {
+  Vec acc[O][V];
+#pragma GCC unroll 8
+  for (int o = 0; o < O; ++o) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) acc[o][v] = zero();
+  }
+  const float* w[O];
+#pragma GCC unroll 8
+  for (int o = 0; o < O; ++o) w[o] = weights[o];
+  for (const std::int32_t* end = list + count; list != end; ++list, transformed += kGroupFloats) {
+    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(*list) * 4;
+    Vec tiles[V];
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) tiles[v] = load(transformed + v * kLanes);
+#pragma GCC unroll 8
+    for (int o = 0; o < O; ++o) {
+      const Vec quad = splat_quad(w[o] + at);
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) acc[o][v] = fma(quad, tiles[v], acc[o][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int o = 0; o < O; ++o) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) store(sums + o * out_step + v * kLanes, acc[o][v]);
+  }
+}
+
+using MultiplyFunction = void (*)(const float* const*, const float*, const std::int32_t*, int, float*, std::ptrdiff_t);
+
+constexpr MultiplyFunction kMultiply[kWinogradPanel + 1][3] = {
+    {nullptr, nullptr, nullptr},
+    {nullptr, multiply_tile<1, 1>, multiply_tile<1, 2>},
+    {nullptr, multiply_tile<2, 1>, multiply_tile<2, 2>},
+    {nullptr, multiply_tile<3, 1>, multiply_tile<3, 2>},
+    {nullptr, multiply_tile<4, 1>, multiply_tile<4, 2>},
+    {nullptr, multiply_tile<5, 1>, multiply_tile<5, 2>},
+    {nullptr, multiply_tile<6, 1>, multiply_tile<6, 2>},
+};
+
+// Transforms the sums of one output back and stores its pixels.
+template <typename Tile>
+static void winograd_back(const WinogradArgs& a, int plane, const float* sums, std::ptrdiff_t group_step) {
+  constexpr int kVectors = Tile::kOut / 2;  // of one row of a group's pixels
+  const ConvOutput& out = a.out;
+  const Finish f = finish_of(out, plane);
+  float* pixels = out.planes + plane * out.stride + out.origin;
+  int tile_y = a.tile_begin / a.tiles_x, tile_x = a.tile_begin % a.tiles_x;
+  for (int tile = a.tile_begin; tile < a.tile_end; tile += kTileGroup, sums += kGroupFloats) {
+    Vec rows[Tile::kOut][kVectors];
+    Tile::back(sums, group_step, rows);
+#pragma GCC unroll 4
+    for (int y = 0; y < Tile::kOut; ++y) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) rows[y][v] = finish(rows[y][v], f, out);
+    }
+    const int left = a.tile_end - tile;
+    const int count = left < kTileGroup ? left : kTileGroup;
+    if (tile_x + count <= a.tiles_x) {
+      // Neighbours in one tile row: one run of pixels a row.
+      const int x = tile_x * Tile::kOut;
+      const int run = out.width - x < count * Tile::kOut ? out.width - x : count * Tile::kOut;
+      const int height = out.height - tile_y * Tile::kOut;
+      float* to = pixels + static_cast<std::ptrdiff_t>(tile_y) * Tile::kOut * out.pitch + x;
+#pragma GCC unroll 4
+      for (int y = 0; y < Tile::kOut; ++y) {
+        if (y >= height) break;
+#pragma GCC unroll 2
+        for (int v = 0; v < kVectors; ++v) {
+          float* at = to + static_cast<std::ptrdiff_t>(y) * out.pitch + v * kLanes;
+          if (run >= (v + 1) * kLanes) {
+            store(at, rows[y][v]);
+          } else if (run > v * kLanes) {
+            store_first(at, rows[y][v], run - v * kLanes);
+          }
+        }
+      }
+      tile_x += count;
+      if (tile_x == a.tiles_x) {
+        tile_x = 0;
+        ++tile_y;
+      }
+      continue;
+    }
+    // The group runs over the end of a tile row: tile by tile.
+    float buffer[Tile::kOut][kVectors * kLanes];
+    for (int y = 0; y < Tile::kOut; ++y) {
+      for (int v = 0; v < kVectors; ++v) store(buffer[y] + v * kLanes, rows[y][v]);
+    }
+    for (int t = 0; t < count; ++t) {
+      const int x = tile_x * Tile::kOut;
+      const int run = out.width - x < Tile::kOut ? out.width - x : Tile::kOut;
+      for (int y = 0; y < Tile::kOut && tile_y * Tile::kOut + y < out.height; ++y) {
+        float* at = pixels + static_cast<std::ptrdiff_t>(tile_y * Tile::kOut + y) * out.pitch + x;
+        const float* from = buffer[y] + t * Tile::kOut;
+        for (int i = 0; i < run; ++i) at[i] = from[i];
+      }
+      if (++tile_x == a.tiles_x) {
+        tile_x = 0;
+        ++tile_y;
+      }
+    }
+  }
+}
+
+// Rows whose gaps and margins this block zeroes: those whose first tile is in it.
+template <typename Tile>
+static void winograd_padding(const WinogradArgs& a, int plane) {
+  const int row_begin = (a.tile_begin + a.tiles_x - 1) / a.tiles_x * Tile::kOut;
+  const int row_end = (a.tile_end + a.tiles_x - 1) / a.tiles_x * Tile::kOut;
+  if (row_begin >= a.out.height) return;
+  zero_padding(a.out, plane, row_begin, row_end < a.out.height ? row_end : a.out.height, true);
+}
+
+template <typename Tile>
+static void winograd_multiply(const WinogradArgs& a, int plane_begin, int plane_end) {
+  const int outs = plane_end - plane_begin;
+  const int tiles = a.tile_end - a.tile_begin;
+  const int groups = (tiles + kTileGroup - 1) / kTileGroup;
+  const int last_vectors = (tiles - 1) % kTileGroup < kQuads && Tile::kOut == 4 ? 1 : 2;
+  const std::ptrdiff_t tiles_step = static_cast<std::ptrdiff_t>(a.in_count) * kGroupFloats;
+  const std::ptrdiff_t sum_group = static_cast<std::ptrdiff_t>(groups) * kGroupFloats;
+  const std::ptrdiff_t sum_out = Tile::kGroups * sum_group;
+  const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(a.in_channels) * 4;
+  const int panels = (outs + kWinogradPanel - 1) / kWinogradPanel;
+  for (int g = 0; g < Tile::kGroups; ++g) {
+    const float* transformed = a.transformed + g * groups * tiles_step;
+    for (int panel = 0; panel < panels; ++panel) {
+      const int first = panel * outs / panels, last = (panel + 1) * outs / panels;
+      const float* weights[kWinogradPanel];
+      for (int o = first; o < last; ++o) {
+        weights[o - first] = a.weights + (static_cast<std::ptrdiff_t>(a.out.list[plane_begin + o]) * Tile::kGroups + g) * row;
+      }
+      float* sums = a.sums + first * sum_out + g * sum_group;
+      for (int t = 0; t < groups; ++t) {
+        const int vectors = t + 1 == groups ? last_vectors : 2;
+        kMultiply[last - first][vectors](weights, transformed + t * tiles_step, a.in_list, a.in_count,
+                                         sums + t * kGroupFloats, sum_out);
+      }
+    }
+  }
+  for (int o = 0; o < outs; ++o) {
+    winograd_back<Tile>(a, plane_begin + o, a.sums + o * sum_out, sum_group);
+    winograd_padding<Tile>(a, plane_begin + o);
+  }
+}
+
+}  // namespace PENSTOCK_ISA
+}  // namespace penstock

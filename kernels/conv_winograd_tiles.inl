@@ -1,0 +1,160 @@
+// The two Winograd transforms, on vectors whose quads are tiles (points 0, 1, -1 and for m = 4 also 2, -2).
+//
+// Positions (r, j), r down and j across, lie in groups of 4: group j < 4 (m = 2) or j < 6 (m = 4) holds r = 0..3;
+// for m = 4 group 6 + k holds (4, 2k), (5, 2k), (4, 2k + 1), (5, 2k + 1). So both transforms need one
+// transposition of quads each, and every lane works.
+//
+// Two vectors of tiles ("a" and "b") are transformed together. For m = 4, a holds the first kQuads of 2 * kQuads
+// neighbouring tiles; for m = 2 it holds the even ones, so that results come out as consecutive pixels.
+namespace penstock {
+namespace PENSTOCK_ISA {
+
+struct Tile2 {
+  static constexpr int kOut = 2, kIn = 4, kGroups = 4;
+
+  PENSTOCK_INLINE void forward(const Vec (&d)[4], Vec (&v)[4]) {
+    v[0] = d[0] - d[2];
+    v[1] = d[1] + d[2];
+    v[2] = d[2] - d[1];
+    v[3] = d[1] - d[3];
+  }
+
+  PENSTOCK_INLINE void backward(const Vec (&m)[4], Vec (&y)[2]) {
+    y[0] = m[0] + m[1] + m[2];
+    y[1] = m[1] - m[2] - m[3];
+  }
+
+  // `rows` points to the first tile's column; results go to groups a_step apart, a first, then b.
+  PENSTOCK_INLINE void across(const float* rows, std::ptrdiff_t pitch, float* to, std::ptrdiff_t step) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      Vec d[4], v[4];
+#pragma GCC unroll 4
+      for (int r = 0; r < 4; ++r) d[r] = load(rows + r * pitch + 2 * half);
+      transpose_quads(d[0], d[1], d[2], d[3]);
+      forward(d, v);
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) store(to + j * step + half * kLanes, v[j]);
+    }
+  }
+
+  // Sums of one output at `from`, groups `step` apart, become 2 rows of 2 * kQuads * 2 pixels.
+  PENSTOCK_INLINE void back(const float* from, std::ptrdiff_t step, Vec (&pixels)[2][1]) {
+    Vec t[2][2];
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      Vec m[4];
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) m[j] = load(from + j * step + half * kLanes);
+      backward(m, t[half]);
+    }
+    const Vec a01 = zip_lo(t[0][0], t[0][1]), a23 = zip_hi(t[0][0], t[0][1]);
+    const Vec b01 = zip_lo(t[1][0], t[1][1]), b23 = zip_hi(t[1][0], t[1][1]);
+    const Vec r[4] = {join_lo(a01, b01), join_hi(a01, b01), join_lo(a23, b23), join_hi(a23, b23)};
+    Vec y[2];
+    backward(r, y);
+    pixels[0][0] = y[0];
+    pixels[1][0] = y[1];
+  }
+};
+
+struct Tile4 {
+  static constexpr int kOut = 4, kIn = 6, kGroups = 9;
+
+  PENSTOCK_INLINE void forward(const Vec (&d)[6], Vec (&v)[6]) {
+    const Vec two = splat(2.0f), four = splat(4.0f), five = splat(5.0f);
+    const Vec even = fnma(four, d[2], d[4]), odd = fnma(four, d[1], d[3]);
+    v[1] = even + odd;
+    v[2] = even - odd;
+    const Vec even2 = d[4] - d[2], odd2 = d[3] - d[1];
+    v[3] = fma(two, odd2, even2);
+    v[4] = fnma(two, odd2, even2);
+    v[0] = fma(four, d[0], fnma(five, d[2], d[4]));
+    v[5] = fma(four, d[1], fnma(five, d[3], d[5]));
+  }
+
+  PENSTOCK_INLINE void backward(const Vec (&m)[6], Vec (&y)[4]) {
+    const Vec two = splat(2.0f), four = splat(4.0f), eight = splat(8.0f);
+    const Vec s = m[1] + m[2], d = m[1] - m[2];
+    const Vec p = m[3] + m[4], q = m[3] - m[4];
+    y[0] = m[0] + s + p;
+    y[1] = fma(two, q, d);
+    y[2] = fma(four, p, s);
+    y[3] = fma(eight, q, d) + m[5];
+  }
+
+  PENSTOCK_INLINE void across(const float* rows, std::ptrdiff_t pitch, float* to, std::ptrdiff_t step) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const float* x = rows + half * kLanes;
+      Vec d[6], v[6];
+#pragma GCC unroll 4
+      for (int r = 0; r < 4; ++r) d[r] = load(x + r * pitch);
+      transpose_quads(d[0], d[1], d[2], d[3]);
+      const Vec next01 = zip_lo(load(x + 4), load(x + pitch + 4));
+      const Vec next23 = zip_lo(load(x + 2 * pitch + 4), load(x + 3 * pitch + 4));
+      d[4] = join_lo(next01, next23);
+      d[5] = join_hi(next01, next23);
+      forward(d, v);
+#pragma GCC unroll 6
+      for (int j = 0; j < 6; ++j) store(to + j * step + half * kLanes, v[j]);
+    }
+    // Rows 4 and 5 of both halves share vectors.
+    const float* r4 = rows + 4 * pitch;
+    const float* r5 = rows + 5 * pitch;
+    Vec d[6], v[6];
+    {
+      const Vec a = zip_lo(load(r4), load(r5)), b = zip_lo(load(r4 + kLanes), load(r5 + kLanes));
+      d[0] = join_lo(a, b);
+      d[1] = join_hi(a, b);
+    }
+    {
+      const Vec a = zip_hi(load(r4), load(r5)), b = zip_hi(load(r4 + kLanes), load(r5 + kLanes));
+      d[2] = join_lo(a, b);
+      d[3] = join_hi(a, b);
+    }
+    {
+      const Vec a = zip_lo(load(r4 + 4), load(r5 + 4)), b = zip_lo(load(r4 + kLanes + 4), load(r5 + kLanes + 4));
+      d[4] = join_lo(a, b);
+      d[5] = join_hi(a, b);
+    }
+    forward(d, v);
+#pragma GCC unroll 3
+    for (int k = 0; k < 3; ++k) {
+      store(to + (6 + k) * step, join_lo(v[2 * k], v[2 * k + 1]));
+      store(to + (6 + k) * step + kLanes, join_hi(v[2 * k], v[2 * k + 1]));
+    }
+  }
+
+  PENSTOCK_INLINE void back(const float* from, std::ptrdiff_t step, Vec (&pixels)[4][2]) {
+    Vec z[4];
+    {
+      Vec m[6];
+#pragma GCC unroll 3
+      for (int k = 0; k < 3; ++k) {
+        const Vec a = load(from + (6 + k) * step), b = load(from + (6 + k) * step + kLanes);
+        m[2 * k] = join_lo(a, b);
+        m[2 * k + 1] = join_hi(a, b);
+      }
+      backward(m, z);
+    }
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      Vec m[6], t[4];
+#pragma GCC unroll 6
+      for (int j = 0; j < 6; ++j) m[j] = load(from + j * step + half * kLanes);
+      backward(m, t);
+      transpose_quads(t[0], t[1], t[2], t[3]);
+      const Vec z01 = half == 0 ? zip_lo(z[0], z[1]) : zip_hi(z[0], z[1]);
+      const Vec z23 = half == 0 ? zip_lo(z[2], z[3]) : zip_hi(z[2], z[3]);
+      const Vec r[6] = {t[0], t[1], t[2], t[3], join_lo(z01, z23), join_hi(z01, z23)};
+      Vec y[4];
+      backward(r, y);
+#pragma GCC unroll 4
+      for (int row = 0; row < 4; ++row) pixels[row][half] = y[row];
+    }
+  }
+};
+
+}  // namespace PENSTOCK_ISA
+}  // namespace penstock
