@@ -24,7 +24,7 @@ constexpr std::uint64_t kPartBits = 32;
 }  // namespace
 
 Team::Team(int threads) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { serve(i); });
 }
 
 Team::~Team() {
@@ -36,7 +36,7 @@ Team::~Team() {
   for (auto& worker : workers_) worker.join();
 }
 
-void Team::take_parts(std::uint64_t ticket) {
+void Team::take_parts(std::uint64_t ticket, int member) {
   std::uint64_t seen = next_.load(std::memory_order_acquire);
   while (true) {
     if ((seen >> kPartBits) != (ticket & 0xffffffffu)) return;
@@ -46,7 +46,7 @@ void Team::take_parts(std::uint64_t ticket) {
     void* const work = work_.load(std::memory_order_relaxed);
     // If this succeeds the piece is still open: its leader waits for this part, so call and work are its own.
     if (!next_.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel)) continue;
-    call(work, part);
+    call(work, part, member);
     done_.fetch_add(1, std::memory_order_acq_rel);
     seen = next_.load(std::memory_order_acquire);
   }
@@ -55,7 +55,7 @@ void Team::take_parts(std::uint64_t ticket) {
 void Team::run(int parts, Call call, void* work) {
   if (parts <= 0) return;
   if (workers_.empty() || parts == 1) {
-    for (int part = 0; part < parts; ++part) call(work, part);
+    for (int part = 0; part < parts; ++part) call(work, part, 0);
     return;
   }
   const std::uint64_t ticket = ticket_.load(std::memory_order_relaxed) + 1;
@@ -71,7 +71,7 @@ void Team::run(int parts, Call call, void* work) {
     { std::lock_guard<std::mutex> lock(sleep_); }
     wake_.notify_all();
   }
-  take_parts(ticket);
+  take_parts(ticket, 0);
   int spins = 0;
   while (done_.load(std::memory_order_acquire) < parts) {
     relax();
@@ -80,7 +80,7 @@ void Team::run(int parts, Call call, void* work) {
   }
 }
 
-void Team::serve() {
+void Team::serve(int member) {
   std::uint64_t seen = 0;
   while (true) {
     auto until = std::chrono::steady_clock::now() + kSpin;
@@ -97,7 +97,7 @@ void Team::serve() {
     }
     if (quit_.load()) return;
     seen = ticket_.load(std::memory_order_acquire);
-    take_parts(seen);
+    take_parts(seen, member);
   }
 }
 

@@ -1,7 +1,8 @@
 // A small team of threads that share one piece of work at a time.
 //
-// `run(parts, work)` calls work(part) once for every part, on the caller and on the workers; it returns when all
-// are done. Which thread takes which part is left to chance, so a part must write only what is its own.
+// `run(parts, work)` calls work(part, member) once for every part, on the caller and on the workers; it returns when all
+// are done. Which thread takes which part is left to chance, so a part must write only what is its
+// own; `member` (0 is the caller) tells which thread it is on, for scratch memory.
 // Workers spin for a moment after a piece of work (the next layer is microseconds away), then sleep: an idle
 // engine uses no processor time.
 #pragma once
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace penstock {
@@ -29,15 +31,15 @@ class Team {
 
   template <typename Work>
   void run(int parts, Work&& work) {
-    run(parts, [](void* w, int part) { (*static_cast<std::remove_reference_t<Work>*>(w))(part); },
+    run(parts, [](void* w, int part, int member) { (*static_cast<std::remove_reference_t<Work>*>(w))(part, member); },
         const_cast<void*>(static_cast<const void*>(&work)));
   }
 
  private:
-  using Call = void (*)(void*, int);
+  using Call = void (*)(void*, int, int);
   void run(int parts, Call call, void* work);
-  void serve();
-  void take_parts(std::uint64_t ticket);
+  void serve(int member);
+  void take_parts(std::uint64_t ticket, int member);
 
   std::vector<std::thread> workers_;
   std::mutex lead_;

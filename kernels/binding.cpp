@@ -1,0 +1,165 @@
+// The only file that knows Python: arrays in, arrays out, the GIL released while a network runs.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+#include "cpu.h"
+#include "peak.h"
+#include "runtime.h"
+
+namespace nb = nanobind;
+
+namespace penstock {
+namespace {
+
+template <typename T, int Rank>
+using In = nb::ndarray<const T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
+template <typename T, int Rank>
+using Out = nb::ndarray<T, nb::ndim<Rank>, nb::c_contig, nb::device::cpu>;
+
+Isa isa_from(const std::string& name) {
+  Isa isa;
+  if (!parse_isa(name.c_str(), isa)) throw nb::value_error(("unknown instruction set " + name).c_str());
+  if (!isa_available(isa)) throw nb::value_error(("this machine does not have " + name).c_str());
+  return isa;
+}
+
+void require(bool good, const char* what) {
+  if (!good) throw nb::value_error(what);
+}
+
+class Engine {
+ public:
+  Engine(std::int64_t format, const In<std::int64_t, 2>& tensors, const In<std::int64_t, 2>& ops,
+         const In<float, 2>& scalars, const In<std::int64_t, 1>& args, const In<float, 1>& weights,
+         std::int64_t layers, std::int64_t knobs, const std::string& isa, int threads) {
+    require(threads >= 1 && threads <= 1024, "threads: expected 1 to 1024");
+    require(tensors.shape(1) == kTensorFields, "tensors: wrong number of fields");
+    require(ops.shape(1) == kOpFields, "ops: wrong number of fields");
+    require(scalars.shape(0) == ops.shape(0) && scalars.shape(1) == kOpScalars, "scalars: wrong shape");
+    RawProgram raw;
+    raw.format = format;
+    raw.tensors = tensors.data();
+    raw.tensor_count = static_cast<std::int64_t>(tensors.shape(0));
+    raw.ops = ops.data();
+    raw.op_count = static_cast<std::int64_t>(ops.shape(0));
+    raw.scalars = scalars.data();
+    raw.args = args.data();
+    raw.arg_count = static_cast<std::int64_t>(args.shape(0));
+    raw.weights = weights.data();
+    raw.weight_count = static_cast<std::int64_t>(weights.shape(0));
+    raw.layers = layers;
+    raw.knobs = knobs;
+    const Isa chosen = isa_from(isa);
+    nb::gil_scoped_release release;
+    runtime_ = std::make_unique<Runtime>(load_program(raw, chosen), threads);
+  }
+
+  // images (n, channels, height, width), results (n, values): the index of a bad image, or -1.
+  std::int64_t run(const In<float, 4>& images, const In<std::int32_t, 1>& winners, const Out<float, 2>& results) {
+    RunRequest request = checked(images, winners, results);
+    nb::gil_scoped_release release;
+    return runtime_->run(request);
+  }
+
+  std::int64_t run_recorded(const In<float, 4>& images, const In<std::int32_t, 1>& winners, const Out<float, 2>& results,
+                            const Out<std::int64_t, 2>& macs, const Out<std::int32_t, 3>& active,
+                            const Out<std::uint8_t, 2>& chosen, const Out<float, 2>& saliencies) {
+    RunRequest request = checked(images, winners, results);
+    const std::size_t n = images.shape(0), layers = static_cast<std::size_t>(runtime_->program().layers);
+    const std::size_t width = static_cast<std::size_t>(runtime_->chosen_width());
+    require(macs.shape(0) == n && macs.shape(1) == layers, "macs: wrong shape");
+    require(active.shape(0) == n && active.shape(1) == layers && active.shape(2) == 2, "active: wrong shape");
+    require(chosen.shape(0) == n && chosen.shape(1) == width, "chosen: wrong shape");
+    require(saliencies.shape(0) == n && saliencies.shape(1) == width, "saliencies: wrong shape");
+    request.macs = macs.data();
+    request.active = active.data();
+    request.chosen = chosen.data();
+    request.saliencies = saliencies.data();
+    nb::gil_scoped_release release;
+    return runtime_->run(request);
+  }
+
+  // One image, timed operation by operation.
+  std::int64_t run_timed(const In<float, 4>& images, const In<std::int32_t, 1>& winners, const Out<float, 2>& results,
+                         const Out<std::int64_t, 1>& nanoseconds, const Out<std::int32_t, 1>& algorithms) {
+    RunRequest request = checked(images, winners, results);
+    require(request.count == 1, "one image is timed at a time");
+    require(nanoseconds.shape(0) == runtime_->program().ops.size(), "nanoseconds: wrong shape");
+    require(algorithms.shape(0) == static_cast<std::size_t>(runtime_->program().layers), "algorithms: wrong shape");
+    request.nanoseconds = nanoseconds.data();
+    request.algorithms = algorithms.data();
+    nb::gil_scoped_release release;
+    return runtime_->run(request);
+  }
+
+  std::int64_t arena_bytes() const { return runtime_->context_bytes(); }
+  std::int64_t tensor_bytes() const { return runtime_->program().arena_floats * 4; }
+  std::vector<int> knob_channels() const { return runtime_->program().knob_channels; }
+
+ private:
+  RunRequest checked(const In<float, 4>& images, const In<std::int32_t, 1>& winners, const Out<float, 2>& results) {
+    const Program& program = runtime_->program();
+    const Tensor& input = program.tensors[static_cast<std::size_t>(program.input)];
+    require(images.shape(1) == static_cast<std::size_t>(input.channels) &&
+                images.shape(2) == static_cast<std::size_t>(input.shape.height) &&
+                images.shape(3) == static_cast<std::size_t>(input.shape.width),
+            "images: wrong shape");
+    require(results.shape(0) == images.shape(0) &&
+                results.shape(1) == static_cast<std::size_t>(runtime_->result_floats()),
+            "results: wrong shape");
+    require(winners.shape(0) == program.knob_channels.size(), "winners: one number for each gated layer");
+    for (std::size_t i = 0; i < program.knob_channels.size(); ++i)
+      require(winners.data()[i] >= 1 && winners.data()[i] <= program.knob_channels[i], "winners: out of range");
+    RunRequest request;
+    request.images = images.data();
+    request.count = static_cast<std::int64_t>(images.shape(0));
+    request.winners = winners.data();
+    request.results = results.data();
+    return request;
+  }
+
+  std::unique_ptr<Runtime> runtime_;
+};
+
+}  // namespace
+}  // namespace penstock
+
+NB_MODULE(_native, module) {
+  using namespace penstock;
+  module.doc() = "Penstock's native runtime: programs of plain numbers in, results out.";
+  nb::exception<ProgramError>(module, "ProgramError", PyExc_ValueError);
+  module.attr("FORMAT") = kFormat;
+  module.attr("TENSOR_FIELDS") = kTensorFields;
+  module.attr("OP_FIELDS") = kOpFields;
+  module.attr("OP_SCALARS") = kOpScalars;
+  module.attr("VECTOR_SLACK") = kVectorSlack;
+  module.def("isa_names", [] {
+    std::vector<std::string> names;
+    for (int i = 0; i < kIsaCount; ++i)
+      if (isa_available(static_cast<Isa>(i))) names.emplace_back(isa_name(static_cast<Isa>(i)));
+    return names;
+  }, "The instruction sets this machine can run, narrowest first.");
+  module.def("fma_peak_gflops", [](const std::string& isa, double seconds) {
+    const Isa chosen = isa_from(isa);
+    require(seconds > 0 && seconds <= 60, "seconds: expected a number in ]0, 60]");
+    nb::gil_scoped_release release;
+    return fma_peak_gflops(chosen, seconds);
+  }, nb::arg("isa"), nb::arg("seconds") = 0.2, "Multiply-adds that one core does in registers, in GFLOPS.");
+  nb::class_<Engine>(module, "Engine")
+      .def(nb::init<std::int64_t, const In<std::int64_t, 2>&, const In<std::int64_t, 2>&, const In<float, 2>&,
+                    const In<std::int64_t, 1>&, const In<float, 1>&, std::int64_t, std::int64_t, const std::string&, int>(),
+           nb::arg("format"), nb::arg("tensors"), nb::arg("ops"), nb::arg("scalars"), nb::arg("args"), nb::arg("weights"),
+           nb::arg("layers"), nb::arg("knobs"), nb::arg("isa"), nb::arg("threads"))
+      .def("run", &Engine::run)
+      .def("run_recorded", &Engine::run_recorded)
+      .def("run_timed", &Engine::run_timed)
+      .def_prop_ro("arena_bytes", &Engine::arena_bytes)
+      .def_prop_ro("tensor_bytes", &Engine::tensor_bytes)
+      .def_prop_ro("knob_channels", &Engine::knob_channels);
+}

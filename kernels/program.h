@@ -1,0 +1,105 @@
+// A compiled network as plain numbers, and the check that every one of them makes sense.
+//
+// A program arrives as arrays (RawProgram): a table of tensors, a table of operations, float parameters of the
+// operations, lists of arguments, and one buffer of weights. load_program() reads it into typed records, or
+// refuses it with a message. After that the runtime trusts every size, index and offset.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "conv.h"
+#include "ops.h"
+#include "planes.h"
+
+namespace penstock {
+
+constexpr std::int64_t kFormat = 1;
+constexpr int kTensorFields = 6;
+constexpr int kOpFields = 24;
+constexpr int kOpScalars = 2;
+
+struct ProgramError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// tensors: kind, channels, height, width, halo, offset (floats from the arena's start)
+// ops:     kind, in, in2, out, function, layer, knob, then 17 fields that depend on the kind (see program.cpp)
+// scalars: slope of leaky_relu; eps, or the slope after the addition
+struct RawProgram {
+  std::int64_t format = 0;
+  const std::int64_t* tensors = nullptr;
+  std::int64_t tensor_count = 0;
+  const std::int64_t* ops = nullptr;
+  std::int64_t op_count = 0;
+  const float* scalars = nullptr;  // op_count rows
+  const std::int64_t* args = nullptr;
+  std::int64_t arg_count = 0;
+  const float* weights = nullptr;
+  std::int64_t weight_count = 0;
+  std::int64_t layers = 0;  // layers that are counted
+  std::int64_t knobs = 0;   // gated layers
+};
+
+enum class TensorKind : int { planes = 0, vector = 1 };
+
+// A vector has one value a channel; it lies packed in the order of its channel list.
+struct Tensor {
+  TensorKind kind;
+  int channels;
+  Planes shape;
+  std::int64_t offset;
+  std::int64_t step() const { return kind == TensorKind::vector ? 1 : shape.stride(); }
+  std::int64_t floats() const { return step() * channels; }
+};
+
+enum class OpKind : int {
+  import_image = 0, export_result = 1, conv = 2, pool = 3, adaptive_pool = 4, add = 5, concat = 6, affine = 7,
+  scale = 8, linear = 9, pack = 10, channel_norm = 11,
+};
+constexpr int kOpKinds = 12;
+
+struct Op {
+  OpKind kind;
+  int in = -1, in2 = -1, out = -1;
+  Function function = Function::none;
+  float slope = 0.0f, eps = 0.0f;
+  int layer = -1, knob = -1;
+  const float* scale = nullptr;    // affine, channel_norm: a value a channel
+  const float* shift = nullptr;
+  const float* weights = nullptr;  // linear: [in][out] for a vector, [out][in] for planes
+  const float* bias = nullptr;
+  const float* phi = nullptr;      // gated conv: [in][out]
+  const float* rho = nullptr;
+  Summary summary = Summary::l1;
+  Function after = Function::none;  // conv with in2: applied after the addition
+  float after_slope = 0.0f;
+  int chunk = 0;                    // conv with in2: planes computed at a time before they are added
+  std::int64_t chunk_offset = 0;    // and where they lie in the shared scratch
+  int kernel_area = 1;
+  Pool pool = Pool::max;
+  PoolShape window{};
+  ConvPlanPtr plan;
+  std::vector<int> inputs;  // concat
+};
+
+struct Program {
+  std::vector<Tensor> tensors;
+  std::vector<Op> ops;
+  std::vector<float> weights;
+  std::vector<int> knob_channels;  // C_out of each gated layer
+  int layers = 0;
+  int input = -1, output = -1;
+  std::int64_t arena_floats = 0;
+  std::int64_t shared_scratch = 0;
+  std::int64_t thread_scratch = 0;
+  int max_channels = 0;
+  Isa isa = Isa::baseline;
+};
+
+// Throws ProgramError when any number is out of place.
+std::unique_ptr<Program> load_program(const RawProgram& raw, Isa isa);
+
+}  // namespace penstock

@@ -1,0 +1,63 @@
+// Runs a checked program on images.
+//
+// A run takes one Context (an arena and its channel lists) from a pool, so several callers may run at the same time.
+// One image is split inside its layers over the team; of several images each is run whole by one thread. Either
+// way a value is computed by the same instructions in the same order, so results never depend on the split.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "program.h"
+#include "team.h"
+
+namespace penstock {
+
+struct RunRequest {
+  const float* images = nullptr;           // count images, channel by channel, packed
+  std::int64_t count = 0;
+  const std::int32_t* winners = nullptr;   // k of every gated layer, within [1, C_out]
+  float* results = nullptr;                // count times result_floats()
+  // What the run did, each may be null:
+  std::int64_t* macs = nullptr;            // [count][layers]
+  std::int32_t* active = nullptr;          // [count][layers][2]: channels read, channels computed
+  std::uint8_t* chosen = nullptr;          // [count][chosen_width()]: 1 for a winner that was computed
+  float* saliencies = nullptr;             // [count][chosen_width()]: g, before the winners are chosen
+  std::int64_t* nanoseconds = nullptr;     // [operations], of the last image; only with count == 1
+  std::int32_t* algorithms = nullptr;      // [layers], of the last image; only with count == 1
+};
+
+class Runtime {
+ public:
+  Runtime(std::unique_ptr<Program> program, int threads);
+  ~Runtime();
+
+  const Program& program() const { return *program_; }
+  int threads() const { return team_.threads(); }
+  std::int64_t result_floats() const;
+  std::int64_t image_floats() const;
+  std::int64_t chosen_width() const;
+  // One context: tensors, and the scratch of the convolutions, for one image on `threads` threads.
+  std::int64_t context_bytes() const;
+
+  // Returns -1, or the index of the first image that holds a NaN or an infinity (results are then undefined).
+  std::int64_t run(const RunRequest& request);
+
+ private:
+  struct Context;
+  class Lease;
+  class Walk;
+  std::unique_ptr<Context> take();
+  void give_back(std::unique_ptr<Context> context);
+
+  std::unique_ptr<Program> program_;
+  Team team_;
+  std::mutex pool_lock_;
+  std::vector<std::unique_ptr<Context>> pool_;
+  std::vector<std::int32_t> all_channels_;  // 0, 1, 2, ...: the list of a dense tensor
+  std::vector<std::int64_t> list_offsets_;  // where a tensor's own list lies in Context::lists
+  std::vector<std::int64_t> knob_offsets_;  // where a gated layer lies in a row of `chosen`
+};
+
+}  // namespace penstock

@@ -1,0 +1,243 @@
+#include "walk.h"
+
+#include <chrono>
+
+namespace penstock {
+
+bool Runtime::Walk::run(const float* image, float* result, const RunRequest& request, std::int64_t index) {
+  const std::int64_t layers = program_.layers, width = runtime_.chosen_width();
+  macs_ = request.macs ? request.macs + index * layers : nullptr;
+  active_ = request.active ? request.active + index * layers * 2 : nullptr;
+  chosen_ = request.chosen ? request.chosen + index * width : nullptr;
+  saliencies_ = request.saliencies ? request.saliencies + index * width : nullptr;
+  algorithms_ = request.algorithms;
+  std::fill(context_.summary_kind.begin(), context_.summary_kind.end(), -1);
+  if (chosen_) std::memset(chosen_, 0, static_cast<std::size_t>(width));
+
+  auto before = std::chrono::steady_clock::now();
+  std::size_t number = 0;
+  for (const Op& op : program_.ops) {
+    switch (op.kind) {
+      case OpKind::import_image:
+        if (!import_image(op, image)) return false;
+        break;
+      case OpKind::export_result: export_result(op, result); break;
+      case OpKind::conv: conv(op); break;
+      case OpKind::pool: pool(op); break;
+      case OpKind::adaptive_pool: adaptive_pool(op); break;
+      case OpKind::add: add(op); break;
+      case OpKind::concat: concat(op); break;
+      case OpKind::affine: affine(op); break;
+      case OpKind::scale: scale(op); break;
+      case OpKind::linear: linear(op); break;
+      case OpKind::pack: pack(op); break;
+      case OpKind::channel_norm: channel_norm(op); break;
+    }
+    if (request.nanoseconds) {
+      const auto now = std::chrono::steady_clock::now();
+      request.nanoseconds[number++] = std::chrono::duration_cast<std::chrono::nanoseconds>(now - before).count();
+      before = now;
+    }
+  }
+  return true;
+}
+
+void Runtime::Walk::note(const Op& op, std::int64_t macs, int read, int computed) {
+  if (op.layer < 0) return;
+  if (macs_) macs_[op.layer] = macs;
+  if (active_) {
+    active_[2 * op.layer] = read;
+    active_[2 * op.layer + 1] = computed;
+  }
+}
+
+bool Runtime::Walk::import_image(const Op& op, const float* image) {
+  const Tensor& t = tensor(op.out);
+  const std::int64_t area = static_cast<std::int64_t>(t.shape.height) * t.shape.width;
+  make_dense(op.out);
+  std::atomic<bool> good{true};
+  each(t.channels, t.channels * area, [&](int c, int) {
+    if (!kernels_.import_plane(image + c * area, t.shape, live(op.out).data + c * t.step())) good.store(false);
+  });
+  return good.load();
+}
+
+void Runtime::Walk::export_result(const Op& op, float* result) {
+  const Tensor& t = tensor(op.in);
+  const Live& in = live(op.in);
+  const std::int64_t area = static_cast<std::int64_t>(t.shape.height) * t.shape.width;
+  if (in.count < t.channels) std::memset(result, 0, sizeof(float) * static_cast<std::size_t>(t.channels * area));
+  for (int p = 0; p < in.count; ++p) {
+    if (t.kind == TensorKind::vector) result[in.list[p]] = in.data[p];
+    else kernels_.export_plane(in.data + p * t.step(), t.shape, result + in.list[p] * area);
+  }
+}
+
+const float* Runtime::Walk::summaries(const Op& op, const Live& in) {
+  const Tensor& t = tensor(op.in);
+  float* out = context_.summaries.data() + runtime_.list_offsets_[static_cast<std::size_t>(op.in)];
+  int& kind = context_.summary_kind[static_cast<std::size_t>(op.in)];
+  if (kind == static_cast<int>(op.summary)) return out;  // another gate has asked for the same
+  each(in.count, in.count * t.step(),
+       [&](int p, int) { out[p] = kernels_.summarise(in.data + p * t.step(), t.shape, op.summary); });
+  kind = static_cast<int>(op.summary);
+  return out;
+}
+
+// g = relu(ss(x) phi + rho); the list receives the k largest, ties to the lower index, without those that are zero.
+int Runtime::Walk::choose_winners(const Op& op, const Live& in, std::int32_t* list) {
+  const int channels = tensor(op.out).channels;
+  const int wanted = std::min(channels, std::max(1, winners_[op.knob]));
+  const float* ss = summaries(op, in);
+  float* g = context_.saliency.data();
+  constexpr int kBlock = 64;
+  each((channels + kBlock - 1) / kBlock, static_cast<std::int64_t>(in.count) * channels / 2, [&](int b, int) {
+    kernels_.combine_rows(ss, in.list, in.count, op.phi, op.rho, b * kBlock, std::min(channels, (b + 1) * kBlock),
+                          channels, g);
+  });
+  std::uint32_t* keys = context_.keys.data();
+  for (int o = 0; o < channels; ++o) {
+    if (!(g[o] > 0.0f)) g[o] = 0.0f;
+    std::memcpy(&keys[o], &g[o], sizeof g[o]);  // bits of floats >= 0 order as the floats do
+  }
+  const std::int64_t at = runtime_.knob_offsets_[static_cast<std::size_t>(op.knob)];
+  if (saliencies_) std::copy(g, g + channels, saliencies_ + at);
+
+  const auto at_least = [&](std::uint32_t t) { return kernels_.count_at_least(keys, channels, t); };
+  std::uint32_t threshold = 1;
+  const int positive = at_least(1);
+  const int taken = std::min(wanted, positive);
+  int ties = channels;  // how many of the values equal to the threshold are taken
+  if (taken < positive) {
+    std::uint32_t over = 0x7f800001u;  // more than infinity
+    bool exact = false;
+    while (over - threshold > 1 && !exact) {
+      const std::uint32_t middle = threshold + (over - threshold) / 2;
+      const int reached = at_least(middle);
+      if (reached >= taken) threshold = middle;
+      else over = middle;
+      exact = reached == taken;
+    }
+    if (!exact) ties = taken - at_least(threshold + 1);
+  }
+  int count = 0;
+  for (int o = 0; o < channels; ++o) {
+    if (keys[o] < threshold || (keys[o] == threshold && ties-- <= 0)) continue;
+    list[count] = o;
+    context_.gains[static_cast<std::size_t>(count++)] = g[o];
+    if (chosen_) chosen_[at + o] = 1;
+  }
+  return count;
+}
+
+void Runtime::Walk::run_task(const ConvPlan& plan, const ConvTask& task) {
+  const std::int64_t step = (program_.thread_scratch + 15) / 16 * 16;
+  const int stages = conv_stages(plan, task);
+  for (int stage = 0; stage < stages; ++stage) {
+    const int units = conv_units(plan, task, stage);
+    if (team_ == nullptr || units < 2) {
+      run_conv(plan, task, stage, 0, units, ConvScratch{context_.shared, context_.thread});
+      continue;
+    }
+    // Small pieces at the end even out what the threads take.
+    const int parts = std::min(units, 8 * team_->threads());
+    team_->run(parts, [&](int part, int member) {
+      const int begin = static_cast<int>(static_cast<std::int64_t>(units) * part / parts);
+      const int end = static_cast<int>(static_cast<std::int64_t>(units) * (part + 1) / parts);
+      run_conv(plan, task, stage, begin, end, ConvScratch{context_.shared, context_.thread + member * step});
+    });
+  }
+}
+
+void Runtime::Walk::conv(const Op& op) {
+  const Live& in = live(op.in);
+  Live& out = live(op.out);
+  const Tensor& t = tensor(op.out);
+  std::int32_t* const winners = own_list(op.out);
+  int count = t.channels;
+  const std::int32_t* list = runtime_.all_channels_.data();
+  const float* gains = nullptr;
+  if (op.knob >= 0) {
+    count = choose_winners(op, in, winners);
+    list = winners;
+    gains = context_.gains.data();
+  }
+  ConvTask task{in.data, in.list, in.count, out.data, list, count, gains};
+  if (op.layer >= 0 && (macs_ || active_)) {
+    const std::int64_t area = static_cast<std::int64_t>(t.shape.height) * t.shape.width;
+    std::int64_t macs = conv_macs(*op.plan, task);
+    if (op.knob >= 0) macs += static_cast<std::int64_t>(in.count) * t.channels + count * area;
+    note(op, macs, in.count, count);
+  }
+  if (algorithms_ && op.layer >= 0) algorithms_[op.layer] = static_cast<int>(conv_algorithm(*op.plan, in.count, count));
+  if (op.in2 >= 0) return conv_add(op, in, list, count, gains);
+  out.list = list;
+  out.count = count;
+  if (count > 0) run_task(*op.plan, task);
+}
+
+// The sum of a skip connection and a convolution, without a tensor for the convolution's own result: the skip's
+// planes move to where the union of both lists wants them (often where they already lie), and the convolution is
+// added a few planes at a time.
+void Runtime::Walk::conv_add(const Op& op, const Live& in, const std::int32_t* list, int count, const float* gains) {
+  const Tensor& t = tensor(op.out);
+  const Live skip = live(op.in2);
+  Live& out = live(op.out);
+  std::int32_t* const positions = context_.positions.data();  // of the convolution's planes in the union
+  int n = skip.count + count;
+  for (int a = 0, b = 0; a < skip.count && b < count;) {
+    if (skip.list[a] == list[b]) --n;
+    const std::int32_t channel = std::min(skip.list[a], list[b]);
+    if (skip.list[a] == channel) ++a;
+    if (list[b] == channel) ++b;
+  }
+  out.count = n;
+  // From the back, so that a plane is moved before its place is taken. Planes that only the convolution fills
+  // are not touched yet.
+  std::vector<char>& fresh = context_.fresh;
+  std::vector<char>& alone = context_.alone;
+  std::int32_t* merged = context_.merged.data();
+  const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(t.step());
+  for (int p = n - 1, a = skip.count - 1, b = count - 1; p >= 0; --p) {
+    const bool takes_skip = a >= 0 && (b < 0 || skip.list[a] >= list[b]);
+    const bool takes_conv = b >= 0 && (a < 0 || list[b] >= skip.list[a]);
+    merged[p] = takes_skip ? skip.list[a] : list[b];
+    alone[static_cast<std::size_t>(p)] = !takes_conv;
+    if (takes_conv) {
+      fresh[static_cast<std::size_t>(b)] = !takes_skip;
+      positions[b--] = p;
+    }
+    if (takes_skip) {
+      float* to = out.data + p * t.step();
+      const float* from = skip.data + a-- * t.step();
+      if (to != from) std::memcpy(to, from, bytes);
+    }
+  }
+  if (n == t.channels) {
+    out.list = runtime_.all_channels_.data();
+  } else {
+    std::copy(merged, merged + n, own_list(op.out));
+    out.list = own_list(op.out);
+  }
+  const int chunk = op.chunk;
+  float* const planes = context_.shared + op.chunk_offset;
+  for (int first = 0; first < count; first += chunk) {
+    const int some = std::min(chunk, count - first);
+    run_task(*op.plan, ConvTask{in.data, in.list, in.count, planes, list + first, some, gains ? gains + first : nullptr});
+    each(some, some * t.step(), [&](int p, int) {
+      float* to = out.data + positions[first + p] * t.step();
+      if (fresh[static_cast<std::size_t>(first + p)])
+        kernels_.affine(planes + p * t.step(), t.shape, 1.0f, 0.0f, op.after, op.after_slope, to, t.shape);
+      else
+        kernels_.add(to, t.shape, planes + p * t.step(), t.shape, op.after, op.after_slope, to, t.shape);
+    });
+  }
+  if (op.after != Function::none)
+    each(n, n * t.step(), [&](int p, int) {
+      float* plane = out.data + p * t.step();
+      if (alone[static_cast<std::size_t>(p)])
+        kernels_.affine(plane, t.shape, 1.0f, 0.0f, op.after, op.after_slope, plane, t.shape);
+    });
+}
+
+}  // namespace penstock

@@ -1,0 +1,106 @@
+// One image on its way through a program (private to runtime.cpp and walk.cpp).
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "runtime.h"
+
+namespace penstock {
+
+// A tensor as it is for this image: which channels are stored.
+struct Live {
+  float* data = nullptr;
+  const std::int32_t* list = nullptr;  // channel of each stored plane, strictly increasing
+  int count = 0;
+};
+
+struct FreeAligned {
+  void operator()(float* p) const;
+};
+
+struct Runtime::Context {
+  Context(const Program& program, int threads);
+  std::unique_ptr<float, FreeAligned> arena;
+  float* shared = nullptr;
+  float* thread = nullptr;             // thread_scratch floats for each member of the team
+  std::vector<std::int32_t> lists;
+  std::vector<Live> live;
+  std::vector<float> summaries;        // per tensor, as lists
+  std::vector<int> summary_kind;       // per tensor; -1: not known yet
+  std::vector<float> saliency, gains;
+  std::vector<std::uint32_t> keys;
+  std::vector<std::int32_t> positions, merged;
+  std::vector<char> fresh, alone;
+};
+
+class Runtime::Walk {
+ public:
+  Walk(const Runtime& runtime, Context& context, Team* team, const std::int32_t* winners)
+      : runtime_(runtime), program_(*runtime.program_), kernels_(op_kernels(program_.isa)), context_(context),
+        team_(team), winners_(winners) {}
+
+  // False when the image holds a value that is not finite.
+  bool run(const float* image, float* result, const RunRequest& request, std::int64_t index);
+
+ private:
+  bool import_image(const Op& op, const float* image);
+  void export_result(const Op& op, float* result);
+  void conv(const Op& op);
+  void conv_add(const Op& op, const Live& in, const std::int32_t* list, int count, const float* gains);
+  void run_task(const ConvPlan& plan, const ConvTask& task);
+  int choose_winners(const Op& op, const Live& in, std::int32_t* list);
+  const float* summaries(const Op& op, const Live& in);
+  void pool(const Op& op);
+  void adaptive_pool(const Op& op);
+  void add(const Op& op);
+  void concat(const Op& op);
+  void affine(const Op& op);
+  void scale(const Op& op);
+  void linear(const Op& op);
+  void pack(const Op& op);
+  void channel_norm(const Op& op);
+
+  const Tensor& tensor(int t) const { return program_.tensors[static_cast<std::size_t>(t)]; }
+  Live& live(int t) { return context_.live[static_cast<std::size_t>(t)]; }
+  std::int32_t* own_list(int t) {
+    return context_.lists.data() + runtime_.list_offsets_[static_cast<std::size_t>(t)];
+  }
+  void make_dense(int t) {
+    live(t).list = runtime_.all_channels_.data();
+    live(t).count = tensor(t).channels;
+  }
+  void fill_plane(float* plane, Planes shape, float value);
+  void note(const Op& op, std::int64_t macs, int read, int computed);
+
+  // Calls work(p, member) for every p below count; `floats` is the work of all of them together.
+  template <typename Work>
+  void each(int count, std::int64_t floats, Work&& work) {
+    constexpr std::int64_t kWorthSharing = 16384;
+    if (team_ == nullptr || floats < kWorthSharing || count < 2) {
+      for (int p = 0; p < count; ++p) work(p, 0);
+      return;
+    }
+    const int parts = std::min(count, 4 * team_->threads());
+    team_->run(parts, [&](int part, int member) {
+      const int begin = static_cast<int>(static_cast<std::int64_t>(count) * part / parts);
+      const int end = static_cast<int>(static_cast<std::int64_t>(count) * (part + 1) / parts);
+      for (int p = begin; p < end; ++p) work(p, member);
+    });
+  }
+
+  const Runtime& runtime_;
+  const Program& program_;
+  const OpKernels& kernels_;
+  Context& context_;
+  Team* team_;
+  const std::int32_t* winners_;
+  // Where this image's records go; null when nobody asks.
+  std::int64_t* macs_ = nullptr;
+  std::int32_t* active_ = nullptr;
+  std::uint8_t* chosen_ = nullptr;
+  float* saliencies_ = nullptr;
+  std::int32_t* algorithms_ = nullptr;
+};
+
+}  // namespace penstock
