@@ -7,6 +7,7 @@ PenstockError
 ├── CheckpointError      a file that is truncated, altered, foreign, or of a newer version
 ├── DataError            a data set that is missing, incomplete, or has a wrong byte
 ├── TrainingError        a run that cannot start, resume, or go on
+├── PruningError         a budget that cannot be met, or a network that cannot be cut
 ├── CompileError         a network the engine cannot run
 ├── InputError           an input of the wrong shape, type, or value
 ├── ExportError          a network that cannot be written in the format asked for
@@ -47,6 +48,10 @@ class DataError(PenstockError, ValueError):
 
 class TrainingError(PenstockError, ValueError):
     """A training run that cannot start, resume, or go on."""
+
+
+class PruningError(PenstockError, ValueError):
+    """A budget that cannot be met, or a network whose channels cannot be cut."""
 
 
 class CompileError(PenstockError, ValueError):
