@@ -1,4 +1,4 @@
-"""Any CNN in, gated CNN out (torch.fx): capture, channel flow, insertion, explanation."""
+"""Any CNN in, gated CNN out (torch.fx): capture, channel flow, insertion, explanation, removal."""
 
 from penstock.surgery.channels import (
     Channels,
@@ -15,6 +15,8 @@ from penstock.surgery.channels import (
 from penstock.surgery.explain import Convolution, Explanation, explain
 from penstock.surgery.flow import WeightLayer, channel_flow, weight_layers
 from penstock.surgery.insert import add_gates
+from penstock.surgery.remove import remove_unused
+from penstock.surgery.shrink import Removal, Width, keep_channels, removal_report
 from penstock.surgery.trace import shape_of, trace
 
 __all__ = [
@@ -25,15 +27,20 @@ __all__ = [
     "Explanation",
     "Gate",
     "Meet",
+    "Removal",
     "Silent",
     "Spread",
     "Union",
     "WeightLayer",
+    "Width",
     "active_mask",
     "add_gates",
     "channel_flow",
     "explain",
     "gates_of",
+    "keep_channels",
+    "removal_report",
+    "remove_unused",
     "shape_of",
     "trace",
     "weight_layers",

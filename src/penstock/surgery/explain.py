@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor, fx, nn
+from torch.nn.modules.conv import _ConvNd
 
 from penstock.errors import SurgeryError
-from penstock.gating import GatedConv2d, gated_layers
+from penstock.gating import GatedConv2d
 from penstock.surgery.sites import Verdict, find_sites
 from penstock.surgery.trace import capture_notes, trace
 
@@ -113,13 +114,25 @@ def _entry(verdict: Verdict) -> Convolution:
 def _with_present_state(network: fx.GraphModule) -> Explanation:
     """The record of the insertion with the densities and widths of today."""
     recorded: Explanation = network.meta[_RECORD]
-    layers: dict[str, GatedConv2d] = dict(gated_layers(network))
+    modules = dict(network.named_modules())
     return replace(
         recorded,
-        convolutions=tuple(
-            conv if conv.name not in layers else replace(conv, density=layers[conv.name].density)
-            for conv in recorded.convolutions
-        ),
+        convolutions=tuple(_as_it_is(conv, modules.get(conv.name)) for conv in recorded.convolutions),
+    )
+
+
+def _as_it_is(recorded: Convolution, module: nn.Module | None) -> Convolution:
+    conv = module.conv if isinstance(module, GatedConv2d) else module
+    if not isinstance(conv, _ConvNd):
+        return recorded  # it never ran, so the capture left it out
+    shape = recorded.output_shape
+    return replace(
+        recorded,
+        in_channels=conv.in_channels,
+        out_channels=conv.out_channels,
+        groups=conv.groups,
+        output_shape=None if shape is None else (conv.out_channels, *shape[1:]),
+        density=module.density if isinstance(module, GatedConv2d) else None,
     )
 
 

@@ -136,9 +136,9 @@ def _result(node: fx.Node, shape: tuple[int, ...], current: dict[fx.Node, Channe
     if kind is Kind.MOVE:
         return _moved(source, before, shape)
     if kind is Kind.REDUCE:
-        return source if _spares_channels(node, len(before)) else None
+        return source if spares_channels(node, len(before)) else None
     if kind is Kind.SELECT:
-        return source if _takes_all_channels(node.args[1]) else None
+        return source if takes_all_channels(node.args[1]) else None
     if kind is Kind.PAD:
         return _padded(node, source, len(before))
     return None
@@ -192,7 +192,8 @@ def _moved(source: Channels, before: tuple[int, ...], after: tuple[int, ...]) ->
     return None
 
 
-def _spares_channels(node: fx.Node, ndim: int) -> bool:
+def spares_channels(node: fx.Node, ndim: int) -> bool:
+    """Whether a reduction is over axes of the maps only."""
     axes = argument(node, 1, "dim")
     axes = (axes,) if isinstance(axes, int) else axes
     if not isinstance(axes, list | tuple) or not axes:
@@ -200,7 +201,8 @@ def _spares_channels(node: fx.Node, ndim: int) -> bool:
     return all(isinstance(axis, int) and axis % ndim >= 2 for axis in axes)
 
 
-def _takes_all_channels(index: Any) -> bool:
+def takes_all_channels(index: Any) -> bool:
+    """Whether an index such as ``[:, :, ::2, ::2]`` leaves samples and channels alone."""
     whole = slice(None, None, None)
     return (
         isinstance(index, tuple)
@@ -212,16 +214,24 @@ def _takes_all_channels(index: Any) -> bool:
 
 
 def _padded(node: fx.Node, source: Channels, ndim: int) -> Channels | None:
+    added = pads_channels(node, ndim)
+    if added is None:
+        return None
+    before, after = (Silent(width) for width in added)
+    return concat(part for part in (before, source, after) if part.count)
+
+
+def pads_channels(node: fx.Node, ndim: int) -> tuple[int, int] | None:
+    """How many zero channels F.pad puts before and after, or None if it does anything but pad with zeros."""
     widths = argument(node, 1, "pad")
     mode, value = argument(node, 2, "mode", "constant"), argument(node, 3, "value", None)
     if not isinstance(widths, list | tuple) or not all(isinstance(width, int) for width in widths):
         return None
     if mode == "constant" and value not in (None, 0):
         return None
-    beyond_maps = tuple(widths)[2 * (ndim - 2) :]
+    beyond_maps = (*widths[2 * (ndim - 2) :], 0, 0)
     if not any(beyond_maps):
-        return source
-    if len(beyond_maps) != 2 or mode != "constant" or min(beyond_maps) < 0:
+        return 0, 0
+    if len(beyond_maps) != 4 or mode != "constant" or min(beyond_maps) < 0:
         return None
-    before, after = (Silent(width) for width in beyond_maps)
-    return concat(part for part in (before, source, after) if part.count)
+    return beyond_maps[0], beyond_maps[1]

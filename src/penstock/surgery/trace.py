@@ -37,7 +37,7 @@ def trace(model: nn.Module, example: Tensor) -> fx.GraphModule:
     """
     check_example(model, example)
     traced = copy.deepcopy(model) if isinstance(model, fx.GraphModule) else _capture(copy.deepcopy(model))
-    _annotate_shapes(traced, example)
+    annotate_shapes(traced, example)
     return traced
 
 
@@ -163,7 +163,7 @@ def _trace_graph(model: nn.Module, opaque: dict[str, str]) -> fx.Graph:
             if not tracer.failed or tracer.failed in opaque:
                 raise SurgeryError(
                     f"torch.fx cannot trace {type(model).__name__}: {where}: {error}. Move that step "
-                    "into a submodule of its own (a submodule that cannot be traced is kept whole), or write it so that "
+                    "into a submodule of its own (one that cannot be traced is kept whole), or write it so that "
                     "Python control flow does not depend on tensor values or shapes"
                 ) from error
             opaque[tracer.failed] = f"{where}: {error}"
@@ -266,7 +266,8 @@ class _ShapeRecorder(fx.Interpreter):
         return value
 
 
-def _annotate_shapes(traced: fx.GraphModule, example: Tensor) -> None:
+def annotate_shapes(traced: fx.GraphModule, example: Tensor) -> None:
+    """Run `example` once, in eval mode, and write each value's shape into ``node.meta["shape"]``."""
     modes = [(module, module.training) for module in traced.modules()]
     recorder = _ShapeRecorder(traced)
     devices = [example.device] if example.device.type == "cuda" else []

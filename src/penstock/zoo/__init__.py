@@ -1,4 +1,4 @@
-"""Plain definitions of the networks of the paper and their relatives, and the checkpoints shipped with them."""
+"""Plain definitions of the networks of the paper and their relatives, and their shipped checkpoints."""
 
 from penstock.zoo.m_cifarnet import MCifarNet, m_cifarnet
 from penstock.zoo.pretrained import available, pretrained
