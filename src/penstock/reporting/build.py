@@ -1,0 +1,210 @@
+"""From run records to the page: the trade-off, the tables of runs and points, and the numbers on top."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from penstock.reporting.figures import Curve, CurvePoint, progress_figure, tradeoff_figure
+from penstock.reporting.numbers import short_count, times
+from penstock.reporting.page import Card, NetworkPart, Page, Picture, TradeOff, picture
+from penstock.reporting.runs import Run, Sweep, SweepPoint
+from penstock.reporting.tables import Column, Table, figure, word
+
+_CONVENTIONS = (
+    ("executed", "executed (the masks that occurred)"),
+    ("paper", "the paper's formula"),
+)
+_WITHIN = 1.0  # points of accuracy below the baseline that still count as "kept"
+
+
+def build_page(
+    runs: Sequence[Run],
+    *,
+    title: str,
+    lead: str = "",
+    footer: str = "",
+    notes: Sequence[str] = (),
+    cards: Sequence[Card] = (),
+    layer_costs: Table | None = None,
+    memory: Table | None = None,
+    networks: Sequence[NetworkPart] = (),
+) -> Page:
+    """The whole page; `cards`, costs and networks come from those who measured them."""
+    sweeps = [run.sweep for run in runs if run.sweep is not None and run.sweep.points]
+    baseline = find_baseline(sweeps)
+    said = [f"{run.name}: {note}" for run in runs for note in run.notes]
+    return Page(
+        title=title,
+        lead=lead or f"{len(runs)} run{'' if len(runs) == 1 else 's'}, {datetime.now():%Y-%m-%d %H:%M}",
+        runs=runs_table(runs),
+        points=points_table(sweeps, baseline),
+        cards=(*sweep_cards(sweeps, baseline), *cards),
+        notes=(*notes, *said),
+        empty="" if runs or networks else "There is no run here yet.",
+        tradeoffs=tuple(tradeoffs(sweeps, baseline)),
+        progress=tuple(progress_pictures(runs)),
+        layer_costs=layer_costs,
+        memory=memory,
+        networks=tuple(networks),
+        footer=footer,
+    )
+
+
+def find_baseline(sweeps: Sequence[Sweep]) -> SweepPoint | None:
+    """The first baseline that a sweep names."""
+    return next((sweep.baseline for sweep in sweeps if sweep.baseline is not None), None)
+
+
+def macs_of(point: SweepPoint, convention: str) -> float | None:
+    """By one convention only: the two are never mixed on one plot."""
+    return point.macs_paper if convention == "paper" else point.macs_executed
+
+
+def curve(sweep: Sweep, convention: str) -> Curve:
+    """The points that have been counted by the convention."""
+    counted = [(macs_of(point, convention), point) for point in sweep.points]
+    return Curve(sweep.method, tuple(CurvePoint(m, p.top1, p.setting) for m, p in counted if m is not None))
+
+
+def tradeoffs(sweeps: Sequence[Sweep], baseline: SweepPoint | None) -> list[TradeOff]:
+    """One a convention, each drawn for wide and narrow screens."""
+    made = []
+    for convention, words in _CONVENTIONS:
+        curves = [one for one in (curve(sweep, convention) for sweep in merged(sweeps)) if one.points]
+        if not curves:
+            continue
+        macs = macs_of(baseline, convention) if baseline else None
+        ring = CurvePoint(macs, baseline.top1) if baseline and macs is not None else None
+        alt = "Accuracy against MACs. " + " ".join(
+            f"{one.method}: "
+            + ", ".join(f"{p.accuracy:.2f}% at {short_count(p.macs)}" for p in one.points)
+            + "."
+            for one in curves
+        )
+        if ring:
+            alt += f" Baseline: {ring.accuracy:.2f}% at {short_count(ring.macs)}."
+        wide, narrow = (
+            picture(
+                tradeoff_figure(curves, ring, width=width, height=height),
+                f"tradeoff {convention} {width}",
+                alt,
+                f"MACs of one image, counted by the convention “{convention}”; gates included.",
+            )
+            for width, height in ((1000, 430), (340, 300))
+        )
+        made.append(TradeOff(convention, words, wide, narrow))
+    return made
+
+
+def merged(sweeps: Sequence[Sweep]) -> list[Sweep]:
+    """One sweep a method: runs that each hold a part of a curve draw one line."""
+    points: dict[str, list[SweepPoint]] = {}
+    for sweep in sweeps:
+        points.setdefault(sweep.method, []).extend(sweep.points)
+    return [Sweep(method, tuple(those)) for method, those in points.items()]
+
+
+def points_table(sweeps: Sequence[Sweep], baseline: SweepPoint | None) -> Table:
+    """Every point of every curve."""
+    columns = (
+        Column("method", "Method", numeric=False),
+        Column("setting", "Setting", numeric=False),
+        Column("top1", "Top-1, %"),
+        Column("top5", "Top-5, %"),
+        Column("macs_executed", "MACs, executed"),
+        Column("macs_paper", "MACs, paper"),
+        Column(
+            "saving", "Saving", hint="how many times fewer MACs than the baseline, executed where it is known"
+        ),
+    )
+    whole = (
+        next((m for m in (macs_of(baseline, "executed"), macs_of(baseline, "paper")) if m), None)
+        if baseline
+        else None
+    )
+
+    def row(method: str, point: SweepPoint) -> tuple:  # type: ignore[type-arg]
+        own = point.macs_executed if point.macs_executed is not None else point.macs_paper
+        saving = whole / own if whole and own else None
+        return (
+            word(method),
+            word(point.setting),
+            figure(point.top1, form="{:.2f}"),
+            figure(point.top5, form="{:.2f}"),
+            *(
+                figure(m, None if m is None else short_count(m))
+                for m in (point.macs_executed, point.macs_paper)
+            ),
+            figure(saving, None if saving is None else times(saving)),
+        )
+
+    rows = [row("baseline", baseline)] if baseline else []
+    rows += [row(sweep.method, point) for sweep in sweeps for point in sweep.points]
+    return Table("points", "Every point of the curves", columns, tuple(rows)).without_empty_columns()
+
+
+def runs_table(runs: Sequence[Run]) -> Table:
+    """What each run reached."""
+    columns = (
+        Column("run", "Run", numeric=False),
+        Column("status", "State", numeric=False),
+        Column("epochs", "Epochs"),
+        Column("density", "Density"),
+        Column("test_top1", "Top-1, %"),
+        Column("test_top5", "Top-5, %"),
+        Column("loss", "Training loss"),
+        Column("images_per_second", "Images/s"),
+    )
+    rows = tuple(
+        (
+            word(run.name),
+            word(run.status),
+            figure(run.done, form="{:d}"),
+            figure(run.last("density")),
+            figure(run.last("test_top1"), form="{:.2f}"),
+            figure(run.last("test_top5"), form="{:.2f}"),
+            figure(run.last("loss"), form="{:.3f}"),
+            figure(run.last("images_per_second"), form="{:.0f}"),
+        )
+        for run in runs
+    )
+    return Table("run-list", "All runs", columns, rows).without_empty_columns()
+
+
+def progress_pictures(runs: Sequence[Run]) -> list[Picture]:
+    """Accuracy by epoch, for every run that has more than one."""
+    made = []
+    for index, run in enumerate(runs):
+        if len(run.history) > 1:
+            top1 = run.last("test_top1")
+            reached = "" if top1 is None else f", ending at {top1:.2f}% test top-1"
+            alt = f"Accuracy of {run.name} over {len(run.history)} epochs{reached}."
+            made.append(picture(progress_figure(run.history, title=run.name), f"progress {index}", alt))
+    return made
+
+
+def sweep_cards(sweeps: Sequence[Sweep], baseline: SweepPoint | None) -> list[Card]:
+    """The baseline, and for each method how far it goes within a point of accuracy."""
+    if baseline is None:
+        return []
+    macs = macs_of(baseline, "executed") or macs_of(baseline, "paper")
+    made = [Card("Baseline", f"{baseline.top1:.2f}%", f"top-1 at {short_count(macs or 0)} MACs")]
+    for sweep in merged(sweeps):
+        kept = [
+            (macs / own, point)
+            for point in sweep.points
+            if (own := point.macs_executed or point.macs_paper)
+            and macs
+            and point.top1 >= baseline.top1 - _WITHIN
+        ]
+        if kept:
+            saving, point = max(kept, key=lambda pair: pair[0])
+            made.append(
+                Card(
+                    f"{sweep.method}, within a point",
+                    times(saving),
+                    f"fewer MACs at {point.top1:.2f}%, {point.setting}",
+                )
+            )
+    return made

@@ -1,0 +1,149 @@
+"""The paper's two cost tables: MACs and output channels layer by layer, and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.accounting import Account
+from penstock.reporting.numbers import mebibytes, short_count, times
+from penstock.reporting.skipping import SkipMap
+from penstock.reporting.tables import NOTHING, Cell, Column, Table, figure, word
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """size: the output's height and width. computed: output channels computed for an image (on average);
+    remaining: the channels some image used, None where all are always computed."""
+
+    name: str
+    size: tuple[int, int] | None
+    macs: float
+    computed: float
+    remaining: int | None = None
+
+
+@dataclass(frozen=True)
+class NetworkCost:
+    """One column of the layer table: a network, by one way of making it cheaper."""
+
+    method: str
+    layers: tuple[LayerCost, ...]
+
+    @property
+    def macs(self) -> float:
+        return sum(layer.macs for layer in self.layers)
+
+
+@dataclass(frozen=True)
+class MemoryCost:
+    """Bytes: what all convolutions access for one image, and the peak for 1 and for 128 images."""
+
+    network: str
+    weights: float
+    activations: float
+    peak_1: float
+    peak_128: float
+
+
+def network_cost(method: str, account: Account, maps: Sequence[SkipMap] = ()) -> NetworkCost:
+    """A column from an account; with `maps` also the channels that remain without the never-used ones."""
+    remaining = {one.layer: one.remaining for one in maps}
+    return NetworkCost(
+        method,
+        tuple(
+            LayerCost(
+                layer.name, _size(layer.output_size), layer.macs, layer.active_out, remaining.get(layer.name)
+            )
+            for layer in account.layers
+        ),
+    )
+
+
+def original_cost(method: str, account: Account) -> NetworkCost:
+    """The column of the network that the account's network was before it got gates."""
+    return NetworkCost(
+        method,
+        tuple(
+            LayerCost(layer.name, _size(layer.output_size), layer.dense_macs, layer.out_channels)
+            for layer in account.layers
+        ),
+    )
+
+
+def memory_cost(network: str, account: Account) -> MemoryCost:
+    """A row from an account."""
+    return MemoryCost(
+        network,
+        account.weight_bytes,
+        account.activation_bytes,
+        account.peak_bytes_for(1),
+        account.peak_bytes_for(128),
+    )
+
+
+def _size(size: tuple[int, ...]) -> tuple[int, int]:
+    return (size[0], size[1]) if len(size) == 2 else (1, 1)
+
+
+def layer_table(networks: Sequence[NetworkCost], *, convention: str, name: str = "layers") -> Table:
+    """As in the paper's appendix; the first network is the original that savings refer to."""
+    columns = [
+        Column("layer", "Layer", numeric=False),
+        Column("shape", "Shape", numeric=False),
+        *(Column(network.method, network.method, hint="MACs (output channels)") for network in networks),
+    ]
+    by_name = [{layer.name: layer for layer in network.layers} for network in networks]
+    names = list(dict.fromkeys(layer.name for network in networks for layer in network.layers))
+    rows = []
+    for layer in names:
+        found = [layers.get(layer) for layers in by_name]
+        size = next((one.size for one in found if one is not None and one.size is not None), None)
+        shape = Cell(f"{size[0]} × {size[1]}", size[0] * size[1]) if size else NOTHING
+        rows.append((word(layer), shape, *(_layer_cell(one) for one in found)))
+    total = (
+        word("Total"),
+        Cell(""),
+        *(Cell(short_count(network.macs), network.macs) for network in networks),
+    )
+    saving = (word("Saving"), Cell(""), *_savings(networks))
+    caption = f"MACs (output channels) a layer, counted by the convention “{convention}”"
+    return Table(name, caption, tuple(columns), tuple(rows), (total, saving) if networks else ())
+
+
+def _layer_cell(layer: LayerCost | None) -> Cell:
+    if layer is None:
+        return NOTHING
+    computed = f"{layer.computed:.0f}"
+    channels = computed if layer.remaining is None else f"{computed}/{layer.remaining}"
+    return Cell(f"{short_count(layer.macs)} ({channels})", layer.macs)
+
+
+def _savings(networks: Sequence[NetworkCost]) -> list[Cell]:
+    original = networks[0].macs if networks else 0
+    return [
+        NOTHING
+        if index == 0 or network.macs == 0
+        else Cell(times(original / network.macs), original / network.macs)
+        for index, network in enumerate(networks)
+    ]
+
+
+def memory_table(networks: Sequence[MemoryCost], *, name: str = "memory") -> Table:
+    """As in the paper; the first network is the one the others are compared with."""
+    columns = (
+        Column("network", "Network", numeric=False),
+        Column("weights_bytes", "Weights accessed"),
+        Column("activations_bytes", "Activations accessed"),
+        Column("peak_1_bytes", "Peak, 1 image"),
+        Column("peak_128_bytes", "Peak, 128 images"),
+    )
+    rows = []
+    for network in networks:
+        cells = [word(network.network)]
+        for key in ("weights", "activations", "peak_1", "peak_128"):
+            value, first = getattr(network, key), getattr(networks[0], key)
+            ratio = f" ({times(first / value)})" if network is not networks[0] and value else ""
+            cells.append(figure(value, mebibytes(value) + ratio))
+        rows.append(tuple(cells))
+    return Table(name, "Memory for one image, float32; MiB = 2²⁰ bytes", columns, tuple(rows))

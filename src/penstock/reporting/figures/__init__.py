@@ -1,0 +1,20 @@
+"""Arrays in, matplotlib figures out: nothing here knows networks, files or HTML."""
+
+from penstock.reporting.figures.excitation import excitation_figure, maxima_figure
+from penstock.reporting.figures.progress import progress_figure
+from penstock.reporting.figures.skipping import history_figure, skipping_figure
+from penstock.reporting.figures.style import save_figure, to_svg
+from penstock.reporting.figures.tradeoff import Curve, CurvePoint, tradeoff_figure
+
+__all__ = [
+    "Curve",
+    "CurvePoint",
+    "excitation_figure",
+    "history_figure",
+    "maxima_figure",
+    "progress_figure",
+    "save_figure",
+    "skipping_figure",
+    "to_svg",
+    "tradeoff_figure",
+]

@@ -1,0 +1,87 @@
+"""Accuracy against MACs, one line a method, the baseline circled (the paper's first result figure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from penstock.reporting.figures.style import INK, MARKERS, SERIES, new_figure, styled, tidy
+from penstock.reporting.numbers import short_count
+
+_KNOWN = ("FBS", "NS", "NS+FBS")  # these keep their colours whichever of them are there
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One network at one setting; accuracy in percent, `label` says the setting ("d = 0.5")."""
+
+    macs: float
+    accuracy: float
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The points of one method, in any order."""
+
+    method: str
+    points: tuple[CurvePoint, ...]
+
+
+def tradeoff_figure(
+    curves: Sequence[Curve],
+    baseline: CurvePoint | None = None,
+    *,
+    accuracy: str = "top-1 accuracy",
+    width: float = 680,
+    height: float = 400,
+) -> Figure:
+    """All curves on one plot, MACs from left to right."""
+    looks = series_looks([curve.method for curve in curves])
+    with styled():
+        figure = new_figure(width, height)
+        axes = figure.add_subplot()
+        for curve in curves:
+            points = sorted(curve.points, key=lambda point: (point.macs, point.accuracy))
+            colour, marker = looks[curve.method]
+            (line,) = axes.plot(
+                [point.macs for point in points],
+                [point.accuracy for point in points],
+                color=colour,
+                marker=marker,
+                markersize=6,
+                label=curve.method,
+            )
+            line.set_gid(f"curve-{curve.method}")
+        if baseline is not None:
+            ring = axes.scatter(
+                [baseline.macs],
+                [baseline.accuracy],
+                s=150,
+                facecolors="none",
+                edgecolors=INK,
+                linewidths=1.6,
+                label="baseline",
+                zorder=5,
+            )
+            ring.set_gid("baseline")
+            axes.scatter([baseline.macs], [baseline.accuracy], s=14, color=INK, zorder=5)
+        axes.set_xlabel("MACs an image")
+        axes.set_ylabel(f"{accuracy}, %")
+        axes.set_xlim(left=0)
+        axes.margins(y=0.08)
+        axes.xaxis.set_major_locator(MaxNLocator(6 if width > 480 else 4))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_count(value)))
+        tidy(axes, grid="y")
+        if curves or baseline is not None:
+            axes.legend(loc="lower right", handlelength=2.2, labelcolor=INK)
+    return figure
+
+
+def series_looks(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """A colour and a marker for every method: the paper's three keep theirs, others in turn."""
+    names = [*_KNOWN, *(name for name in dict.fromkeys(methods) if name not in _KNOWN)]
+    return {name: (SERIES[i % len(SERIES)], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)}

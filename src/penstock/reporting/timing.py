@@ -1,0 +1,63 @@
+"""Milliseconds that can be compared: every contestant in turn, again and again, in one run.
+
+The speed of a shared machine drifts by more than the differences one looks for, so nothing is timed on its
+own: each round runs every contestant once, in an order that rotates; the medians over the rounds are given.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds a call: the median, and the quartiles that say how far to trust it."""
+
+    median: float
+    low: float
+    high: float
+    calls: int
+
+
+def interleave(
+    contestants: Mapping[str, Callable[[], object]],
+    *,
+    seconds: float = 4.0,
+    least_rounds: int = 5,
+    warm_up: int = 2,
+) -> dict[str, Timing]:
+    """Time all contestants for about `seconds` in all, but at least `least_rounds` rounds."""
+    names = list(contestants)
+    for name in names:
+        for _ in range(warm_up):
+            contestants[name]()
+    taken: dict[str, list[float]] = {name: [] for name in names}
+    begin = time.perf_counter()
+    for turn in itertools.count():
+        if not names or (turn >= least_rounds and time.perf_counter() - begin > seconds):
+            break
+        start = turn % len(names)
+        for name in names[start:] + names[:start]:
+            before = time.perf_counter()
+            contestants[name]()
+            taken[name].append(1000 * (time.perf_counter() - before))
+    return {name: _summary(values) for name, values in taken.items()}
+
+
+def one_by_one(run: Callable[[Tensor], object], images: Sequence[Tensor]) -> Callable[[], object]:
+    """A contestant that runs one image a call and takes the next image at the next call."""
+    waiting = itertools.cycle(images)
+    return lambda: run(next(waiting))
+
+
+def _summary(values: list[float]) -> Timing:
+    if len(values) == 1:
+        return Timing(values[0], values[0], values[0], 1)
+    low, median, high = quantiles(values, n=4, method="inclusive")
+    return Timing(median, low, high, len(values))
