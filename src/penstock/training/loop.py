@@ -62,12 +62,14 @@ def train(
     *,
     out: str | Path | None = None,
     teacher: nn.Module | None = None,
+    extra_loss: Callable[[nn.Module], Tensor] | None = None,
     on_step: Callable[[Step], None] | None = None,
     on_epoch: Callable[[dict[str, Any], nn.Module], None] | None = None,
 ) -> TrainingResult:
     """Train `network` in place; its weights at the end are the averaged ones if the recipe averages.
 
-    `out`: a folder for the state and the metrics, from which a stopped run goes on.
+    `out`: a folder for the state and the metrics, from which a stopped run goes on. `extra_loss`: a term of the
+    network's own values that is added to every loss (Network Slimming's Lasso on the scales, for instance).
     """
     recipe = recipe or Recipe()
     if recipe.distill > 0 and teacher is None:
@@ -120,6 +122,8 @@ def train(
                 loss = task_loss(logits, labels, x, recipe, teacher)
                 if gated and recipe.penalty:
                     loss = loss + recipe.penalty * saliency_penalty(network)
+                if extra_loss is not None:
+                    loss = loss + extra_loss(network)
                 accelerator.backward(loss / recipe.accumulate)
                 total_loss += float(loss.detach()) * len(labels)
                 hits += int((logits.detach().argmax(1) == labels).sum())
