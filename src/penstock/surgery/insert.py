@@ -79,7 +79,7 @@ def check_weights(model: nn.Module) -> None:
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
             raise SurgeryError(f"{name!r} is not initialised yet; run the network once on a batch first")
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        if tensor.is_floating_point() and not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
             bad = int((~torch.isfinite(tensor)).sum())
             raise SurgeryError(
                 f"{name!r} holds {bad} NaN or infinite values of {tensor.numel()}; "

@@ -22,6 +22,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from penstock.errors import InputError, SurgeryError
 from penstock.gating import GatedConv2d
+from penstock.surgery.network import TracedNetwork, carry
 
 _NOTES = "penstock.notes"  # tuple[str, ...]: what the user should know about the capture
 _OPAQUE = "penstock.opaque"  # {module name: why torch.fx could not look inside}
@@ -37,6 +38,7 @@ def trace(model: nn.Module, example: Tensor) -> fx.GraphModule:
     """
     check_example(model, example)
     traced = copy.deepcopy(model) if isinstance(model, fx.GraphModule) else _capture(copy.deepcopy(model))
+    carry(model, traced)
     annotate_shapes(traced, example)
     return traced
 
@@ -143,7 +145,7 @@ def _capture(model: nn.Module) -> fx.GraphModule:
         module.training = modes[name]
     notes = _untie_from_mode(model, graph, other)
     _split_fused_norms(model, graph)
-    traced = fx.GraphModule(model, graph, class_name=type(model).__name__)
+    traced = TracedNetwork(model, graph, class_name=type(model).__name__)
     for name, module in traced.named_modules():  # fx makes the containers anew, in train mode
         module.training = modes.get(name, module.training)
     traced.meta[_NOTES] = notes

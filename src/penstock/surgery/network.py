@@ -1,0 +1,31 @@
+"""The traced network: torch.fx's GraphModule, which keeps what a user or a checkpoint hung onto the network.
+
+    network.definition   which call made it, so that a checkpoint can name it
+    network.preprocess   from raw images to its input
+
+torch.fx drops plain attributes when a GraphModule is made or copied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx, nn
+
+CARRIED = ("definition", "preprocess")
+
+
+def carry(source: nn.Module, target: nn.Module) -> None:
+    """Hang onto `target` what hangs onto `source`."""
+    for name in CARRIED:
+        if hasattr(source, name):
+            setattr(target, name, getattr(source, name))
+
+
+class TracedNetwork(fx.GraphModule):
+    """A GraphModule whose copies carry the same attributes."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> fx.GraphModule:
+        twin = super().__deepcopy__(memo)
+        carry(self, twin)
+        return twin
