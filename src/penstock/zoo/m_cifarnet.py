@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from penstock.zoo.definition import remembered
+
 # (output channels, stride, padding)
 _LAYERS = (
     (64, 1, 0),  # 32 → 30
@@ -45,6 +47,7 @@ class MCifarNet(nn.Module):
         return x
 
 
+@remembered
 def m_cifarnet(classes: int = 10, dropout: float = 0.0) -> MCifarNet:
     """The paper's CIFAR-10 network; `dropout` 0.5 is what the authors' code trains with."""
     return MCifarNet(classes, dropout)

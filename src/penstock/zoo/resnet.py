@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from penstock.zoo.definition import remembered
+
 
 class BasicBlock(nn.Module):
     """Two 3×3 convolutions around a shortcut."""
@@ -94,16 +96,19 @@ class ResNet(nn.Module):
         return self.fc(self.avgpool(x).flatten(1))
 
 
+@remembered
 def resnet18(classes: int = 1000) -> ResNet:
     """ResNet-18: eight basic blocks."""
     return ResNet(BasicBlock, (2, 2, 2, 2), classes)
 
 
+@remembered
 def resnet34(classes: int = 1000) -> ResNet:
     """ResNet-34: sixteen basic blocks."""
     return ResNet(BasicBlock, (3, 4, 6, 3), classes)
 
 
+@remembered
 def resnet50(classes: int = 1000) -> ResNet:
     """ResNet-50: sixteen bottleneck blocks."""
     return ResNet(Bottleneck, (3, 4, 6, 3), classes)

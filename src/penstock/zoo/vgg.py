@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from penstock.zoo.definition import remembered
+
 _STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # (channels, convolutions before the pooling)
 
 
@@ -51,6 +53,7 @@ class VGG(nn.Module):
         return self.classifier(self.avgpool(self.features(x)).flatten(1))
 
 
+@remembered
 def vgg16_bn(classes: int = 1000, dropout: float = 0.5) -> VGG:
     """VGG-16 with batch norm: thirteen 3×3 convolutions and three dense layers."""
     return VGG(classes, dropout)
