@@ -20,7 +20,7 @@ constexpr std::int64_t kMaxTensors = 1 << 16;
 //   pool           kind; kernel h, w; stride h, w; pad h, w; dilation h, w; divisor; count padding
 //   adaptive_pool  kind
 //   concat         first argument; number of arguments
-//   affine         scale; shift           (both -1: the function alone)
+//   affine         scale; shift           (-1: none)
 //   linear         weights; bias
 //   channel_norm   scale; shift
 constexpr int kCommon = 7;
@@ -173,13 +173,10 @@ class Loader {
         return load_concat(op, p);
       case OpKind::affine: {
         check(same_size(at(op.in), at(op.out)) && at(op.in).channels == at(op.out).channels, "sizes differ");
-        check((p[0] < 0) == (p[1] < 0), "scale and shift come together");
-        if (p[0] >= 0) {
-          op.scale = weights(p[0], at(op.in).channels, "scale");
-          op.shift = weights(p[1], at(op.in).channels, "shift");
-        }
+        if (p[0] != -1) op.scale = weights(p[0], at(op.in).channels, "scale");
+        if (p[1] != -1) op.shift = weights(p[1], at(op.in).channels, "shift");
         // A list that grows moves planes; then the result must lie elsewhere.
-        check_apart(op.in, op.out, op.scale == nullptr && keeps_zero(op.function));
+        check_apart(op.in, op.out, op.shift == nullptr && keeps_zero(op.function));
         return;
       }
       case OpKind::scale:

@@ -42,6 +42,7 @@ Runtime::Context::Context(const Program& program, int threads) {
   keys.resize(widest);
   positions.resize(widest);
   merged.resize(widest);
+  winners.resize(widest);
   fresh.resize(widest);
   alone.resize(widest);
 }

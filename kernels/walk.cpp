@@ -153,7 +153,8 @@ void Runtime::Walk::conv(const Op& op) {
   const Live& in = live(op.in);
   Live& out = live(op.out);
   const Tensor& t = tensor(op.out);
-  std::int32_t* const winners = own_list(op.out);
+  // A sum's list is the union, so the winners alone need a place of their own.
+  std::int32_t* const winners = op.in2 >= 0 ? context_.winners.data() : own_list(op.out);
   int count = t.channels;
   const std::int32_t* list = runtime_.all_channels_.data();
   const float* gains = nullptr;

@@ -30,7 +30,7 @@ struct Runtime::Context {
   std::vector<int> summary_kind;       // per tensor; -1: not known yet
   std::vector<float> saliency, gains;
   std::vector<std::uint32_t> keys;
-  std::vector<std::int32_t> positions, merged;
+  std::vector<std::int32_t> positions, merged, winners;
   std::vector<char> fresh, alone;
 };
 

@@ -107,13 +107,16 @@ void Runtime::Walk::affine(const Op& op) {
   const Tensor &from = tensor(op.in), &to = tensor(op.out);
   const Live& in = live(op.in);
   Live& out = live(op.out);
-  if (op.scale == nullptr && keeps_zero(op.function)) {
+  if (op.shift == nullptr && keeps_zero(op.function)) {
     out.list = in.list;
     out.count = in.count;
-    if (to.kind == TensorKind::vector) return kernels_.apply(in.data, in.count, op.function, op.slope, out.data);
+    if (to.kind == TensorKind::vector) {
+      for (int p = 0; p < in.count; ++p) out.data[p] = in.data[p] * (op.scale ? op.scale[in.list[p]] : 1.0f);
+      return kernels_.apply(out.data, in.count, op.function, op.slope, out.data);
+    }
     each(in.count, in.count * to.step(), [&](int p, int) {
-      kernels_.affine(in.data + p * from.step(), from.shape, 1.0f, 0.0f, op.function, op.slope,
-                      out.data + p * to.step(), to.shape);
+      kernels_.affine(in.data + p * from.step(), from.shape, op.scale ? op.scale[in.list[p]] : 1.0f, 0.0f, op.function,
+                      op.slope, out.data + p * to.step(), to.shape);
     });
     return;
   }
@@ -138,19 +141,31 @@ void Runtime::Walk::scale(const Op& op) {
   const Tensor &from = tensor(op.in), &to = tensor(op.out);
   const Live &in = live(op.in), &by = live(op.in2);
   Live& out = live(op.out);
-  out.list = in.list;
-  out.count = in.count;
   float* const factors = context_.saliency.data();
+  std::int32_t* const list = own_list(op.out);
+  std::int32_t* const places = context_.positions.data();
+  // A product is zero where either is: only channels of both lists remain.
+  int n = 0;
   for (int p = 0, q = 0; p < in.count; ++p) {
     while (q < by.count && by.list[q] < in.list[p]) ++q;
-    factors[p] = q < by.count && by.list[q] == in.list[p] ? by.data[q] : 0.0f;
+    if (q == by.count || by.list[q] != in.list[p]) continue;
+    list[n] = in.list[p];
+    places[n] = p;
+    factors[n++] = by.data[q];
   }
-  each(in.count, in.count * to.step(), [&](int p, int) {
-    if (to.kind == TensorKind::vector) out.data[p] = in.data[p] * factors[p];
+  out.list = list;
+  out.count = n;
+  const auto times = [&](int p, int) {
+    const float* plane = in.data + places[p] * from.step();
+    if (to.kind == TensorKind::vector) out.data[p] = *plane * factors[p];
     else
-      kernels_.affine(in.data + p * from.step(), from.shape, factors[p], 0.0f, Function::none, 0.0f,
-                      out.data + p * to.step(), to.shape);
-  });
+      kernels_.affine(plane, from.shape, factors[p], 0.0f, Function::none, 0.0f, out.data + p * to.step(), to.shape);
+  };
+  // In place, a plane moves down over one that others may still have to read: then the order matters.
+  if (n < in.count && out.data == in.data)
+    for (int p = 0; p < n; ++p) times(p, 0);
+  else
+    each(n, n * to.step(), times);
 }
 
 void Runtime::Walk::linear(const Op& op) {

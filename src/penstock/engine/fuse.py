@@ -1,0 +1,174 @@
+"""Fewer steps, same results: norms folded into weights, activations and residual sums into their producers.
+
+Enters and leaves: a `Network`. Each rule asks that nobody else reads the value that disappears.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.engine.steps import (
+    AFTER_CONV,
+    IDENTITY,
+    AdaptivePool,
+    Add,
+    Affine,
+    ChannelNorm,
+    Conv,
+    Import,
+    Linear,
+    Network,
+    Pack,
+    Pool,
+    Step,
+)
+
+
+def fuse(network: Network) -> Network:
+    """Apply every rule, in place, and return the network."""
+    _drop_unread(network)
+    _small_convs_to_linear(network)
+    _merge_pointwise(network)
+    _fold_sums(network)
+    _pack_vectors(network)
+    return network
+
+
+def _drop_unread(network: Network) -> None:
+    needed: set[int] = set()
+    kept: list[Step] = []
+    for step in reversed(network.steps):
+        if step.output == -1 or step.output in needed or isinstance(step, Import):
+            needed.update(step.inputs)
+            kept.append(step)
+    network.steps = kept[::-1]
+
+
+def _small_convs_to_linear(network: Network) -> None:
+    """A dense 1×1 convolution of a 1×1 map (squeeze and excitation) is a linear layer."""
+    for place, step in enumerate(network.steps):
+        if not isinstance(step, Conv) or step.gates is not None or step.groups != 1:
+            continue
+        if network.values[step.inputs[0]].area != 1 or step.weights.shape[2:] != (1, 1) or step.padding != (0, 0):
+            continue
+        outputs = step.weights.shape[0]
+        bias = np.zeros(outputs, np.float32) if step.bias is None else step.bias
+        network.steps[place] = Linear(
+            step.name, step.inputs, step.output, weights=step.weights[:, :, 0, 0], bias=bias, layer=step.layer
+        )
+
+
+def _merge_pointwise(network: Network) -> None:
+    """Affines and activations go into the convolution, linear layer, sum or affine that feeds them."""
+    changed = True
+    while changed:
+        changed = False
+        readers = network.readers()
+        producers = {step.output: step for step in network.steps}
+        for step in network.steps:
+            if not isinstance(step, Affine) or len(readers.get(step.inputs[0], [])) != 1:
+                continue
+            before = producers[step.inputs[0]]
+            if _merge(before, step):
+                before.output = step.output
+                network.steps.remove(step)
+                changed = True
+                break
+
+
+def _merge(before: Step, step: Affine) -> bool:
+    if not isinstance(before, Conv | Linear | Add | Affine) or before.function != IDENTITY:
+        return False
+    plain = step.scale is None and step.shift is None
+    if not plain and not _scale_into(before, step):
+        return False
+    if isinstance(before, Conv) and step.function.name not in AFTER_CONV:
+        # The scale is in the weights already; the function stays a step of its own.
+        if plain:
+            return False
+        step.scale = step.shift = None
+        return False
+    if isinstance(before, Add) and not step.function.keeps_zero:
+        return False
+    before.function = step.function
+    return True
+
+
+def _scale_into(before: Step, step: Affine) -> bool:
+    """scale · (what `before` computes) + shift, by changing the weights of `before`."""
+    if isinstance(before, Conv) and before.gates is None:
+        if step.scale is not None:
+            before.weights = before.weights * step.scale[:, None, None, None]
+            before.bias = None if before.bias is None else before.bias * step.scale
+        if step.shift is not None:
+            before.bias = step.shift if before.bias is None else before.bias + step.shift
+        return True
+    if isinstance(before, Linear) and len(before.bias) == len(step.scale if step.scale is not None else step.shift or ()):
+        if step.scale is not None:
+            before.weights = before.weights * step.scale[:, None]
+            before.bias = before.bias * step.scale
+        if step.shift is not None:
+            before.bias = before.bias + step.shift
+        return True
+    if isinstance(before, Affine):
+        if step.scale is not None:
+            before.scale = step.scale if before.scale is None else before.scale * step.scale
+            before.shift = None if before.shift is None else before.shift * step.scale
+        if step.shift is not None:
+            before.shift = step.shift if before.shift is None else before.shift + step.shift
+        return True
+    return False
+
+
+def _fold_sums(network: Network) -> None:
+    """A sum with a 1×1 convolution is done by that convolution: no room for its own result is needed.
+
+    Larger kernels keep the sum as a step: they are computed a few planes at a time when they add, and then a
+    Winograd transform of the input would be done again for each of those pieces.
+    """
+    for step in list(network.steps):
+        if not isinstance(step, Add) or step.inputs[0] == step.inputs[1]:
+            continue
+        readers = network.readers()
+        producers = {other.output: other for other in network.steps}
+        for own, skip in (step.inputs, step.inputs[::-1]):
+            conv = producers[own]
+            if not isinstance(conv, Conv) or len(readers[own]) != 1 or len(conv.inputs) != 1:
+                continue
+            if conv.weights.shape[2:] != (1, 1) or network.values[own].area == 1:
+                continue
+            if isinstance(producers[skip], Import):
+                continue
+            network.steps.remove(conv)
+            conv.inputs = [conv.inputs[0], skip]
+            conv.output = step.output
+            conv.after = step.function
+            network.steps[network.steps.index(step)] = conv
+            break
+
+
+def _pack_vectors(network: Network) -> None:
+    """1×1 maps are packed vectors, except where a step works on planes; there they are converted."""
+    for value in network.values:
+        value.planes = value.area > 1
+    steps: list[Step] = []
+    for step in network.steps:
+        on_planes = isinstance(step, Conv | Pool | AdaptivePool | ChannelNorm)
+        if on_planes:
+            for place, source in enumerate(step.inputs):
+                if not network.values[source].planes:
+                    twin = _twin(network, source)
+                    steps.append(Pack(f"{step.name} (as planes)", [source], twin))
+                    step.inputs[place] = twin
+        steps.append(step)
+        makes_planes = isinstance(step, Conv | Pool | ChannelNorm | Import)
+        if makes_planes and not network.values[step.output].planes:
+            result = step.output
+            step.output = _twin(network, result)
+            steps.append(Pack(f"{step.name} (as a vector)", [step.output], result))
+    network.steps = steps
+
+
+def _twin(network: Network, value: int) -> int:
+    of = network.values[value]
+    return network.new_value(of.channels, of.height, of.width)

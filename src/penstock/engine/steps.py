@@ -1,0 +1,202 @@
+"""What a network does, step by step, before it becomes a program: values and the steps between them.
+
+A value is a feature map of one image (channels × height × width); a vector is a map of 1×1. Weights are float32
+numpy arrays. `lower` makes these from a traced network, `fuse` merges them, `layout` places them in memory,
+`encode` writes them down as numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+
+# Numbers shared with kernels/ops.h.
+FUNCTIONS = {
+    "none": 0,
+    "relu": 1,
+    "relu6": 2,
+    "silu": 3,
+    "gelu": 4,
+    "hardswish": 5,
+    "leaky_relu": 6,
+    "sigmoid": 7,
+    "hardsigmoid": 8,
+    "tanh": 9,
+    "gelu_tanh": 10,
+}
+AFTER_CONV = frozenset(list(FUNCTIONS)[:7])
+MOVES_ZERO = frozenset({"sigmoid", "hardsigmoid"})
+SUMMARY_NUMBERS = {"l1": 0, "l2": 1, "linf": 2, "variance": 3}
+
+
+@dataclass(frozen=True)
+class Function:
+    """An activation; `slope` belongs to leaky_relu."""
+
+    name: str = "none"
+    slope: float = 0.01
+
+    @property
+    def keeps_zero(self) -> bool:
+        return self.name not in MOVES_ZERO
+
+
+IDENTITY = Function()
+
+
+@dataclass
+class Value:
+    """A feature map of one image. `planes` tells a map in memory from a packed vector (1×1 only)."""
+
+    channels: int
+    height: int
+    width: int
+    planes: bool = True
+    halo: int = 0
+
+    @property
+    def area(self) -> int:
+        return self.height * self.width
+
+
+@dataclass
+class Step:
+    """One operation: values read, value written, and the name it has in the user's network."""
+
+    name: str
+    inputs: list[int]
+    output: int
+
+
+@dataclass
+class Import(Step):
+    """The image enters."""
+
+
+@dataclass
+class Export(Step):
+    """The result leaves; `output` is unused."""
+
+
+@dataclass
+class Gates:
+    """The predictor of a gated convolution: φ (in, out), ρ (out), which summary, and the layer's name."""
+
+    phi: Floats
+    rho: Floats
+    summary: str
+    density: float
+
+
+@dataclass
+class Conv(Step):
+    """weights (out, in / groups, kh, kw), norm folded in. A second input is added, then `after` applied."""
+
+    weights: Floats
+    bias: Floats | None
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+    function: Function = IDENTITY
+    gates: Gates | None = None
+    after: Function = IDENTITY
+    layer: str | None = None
+
+
+@dataclass
+class Pool(Step):
+    """Windows of `kernel`; the output's size already tells floor from ceil mode."""
+
+    kind: str  # "max" or "average"
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int] = (1, 1)
+    divisor: int = 0
+    count_padding: bool = True
+
+
+@dataclass
+class AdaptivePool(Step):
+    """Windows chosen so that the output has its size; 1×1 is global pooling."""
+
+    kind: str
+
+
+@dataclass
+class Add(Step):
+    function: Function = IDENTITY
+
+
+@dataclass
+class Concat(Step):
+    """Side by side along the channels."""
+
+
+@dataclass
+class Affine(Step):
+    """function(x · scale + shift), channel by channel; no scale means 1, no shift means 0."""
+
+    scale: Floats | None = None
+    shift: Floats | None = None
+    function: Function = IDENTITY
+
+    @property
+    def keeps_zero(self) -> bool:
+        return self.shift is None and self.function.keeps_zero
+
+
+@dataclass
+class Scale(Step):
+    """The first input times the second, one factor a channel."""
+
+
+@dataclass
+class Linear(Step):
+    """weights (out, in): y = function(W x + b), x flattened channel by channel."""
+
+    weights: Floats
+    bias: Floats
+    function: Function = IDENTITY
+    layer: str | None = None
+
+
+@dataclass
+class Pack(Step):
+    """The same numbers, from planes to a packed vector or back."""
+
+
+@dataclass
+class ChannelNorm(Step):
+    """Normalised over the channels at every pixel (layer norm), then scaled and shifted."""
+
+    scale: Floats
+    shift: Floats
+    eps: float
+
+
+@dataclass
+class Network:
+    """Values and steps in the order they run; `layers` are the names of counted layers in that order."""
+
+    values: list[Value] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    layers: list[str] = field(default_factory=list)
+    result_shape: tuple[int, ...] = ()
+
+    def new_value(self, channels: int, height: int, width: int) -> int:
+        self.values.append(Value(channels, height, width))
+        return len(self.values) - 1
+
+    def readers(self) -> dict[int, list[Step]]:
+        """Who reads each value."""
+        found: dict[int, list[Step]] = {}
+        for step in self.steps:
+            for value in step.inputs:
+                found.setdefault(value, []).append(step)
+        return found

@@ -1,0 +1,101 @@
+"""Weights of layers as float32 arrays, with the norms inside gated convolutions folded in.
+
+A gated convolution computes activation(π · (norm(conv(x, θ)) + β)); with norm(y) = (y − μ) / σ that is
+activation(π · (conv(x, θ/σ) + β − μ/σ)), so the norm costs nothing at run time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from penstock.engine.activations import function_of_module
+from penstock.engine.steps import AFTER_CONV, Conv, Floats, Function, Gates
+from penstock.errors import CompileError
+from penstock.gating import GatedConv2d
+
+
+def to_floats(tensor: Tensor, name: str) -> Floats:
+    """A parameter as a contiguous float32 array; NaN and infinity are refused."""
+    array = np.ascontiguousarray(tensor.detach().cpu().double().numpy().astype(np.float32))
+    if not np.isfinite(array).all():
+        raise CompileError(f"layer {name!r}: its weights hold NaN or infinity; load a network that is whole")
+    return array
+
+
+def affine_of_norm(norm: nn.Module, name: str) -> tuple[Floats, Floats]:
+    """A batch norm in eval mode as (scale, shift), each (channels,)."""
+    if not isinstance(norm, _BatchNorm) or norm.running_mean is None or norm.running_var is None:
+        raise CompileError(
+            f"layer {name!r}: {type(norm).__name__} has no running statistics, so its result depends on the batch; "
+            "the engine needs track_running_stats=True"
+        )
+    mean, variance = norm.running_mean.detach().double(), norm.running_var.detach().double()
+    scale = (variance + norm.eps).rsqrt()
+    if norm.weight is not None:
+        scale = scale * norm.weight.detach().double()
+    shift = -mean * scale
+    if norm.bias is not None:
+        shift = shift + norm.bias.detach().double()
+    return to_floats(scale, name), to_floats(shift, name)
+
+
+def dense_conv(conv: nn.Conv2d, name: str, source: int, target: int) -> Conv:
+    """An ordinary convolution; a norm after it is folded in later."""
+    bias = None if conv.bias is None else to_floats(conv.bias, name)
+    return _conv(conv, name, source, target, to_floats(conv.weight, name), bias)
+
+
+def gated_conv(layer: GatedConv2d, name: str, source: int, target: int) -> Conv:
+    """A gated convolution with its norm, shift, predictor and activation."""
+    weights = layer.conv.weight.detach().double()
+    bias = layer.shift.detach().double()
+    if not isinstance(layer.norm, nn.Identity):
+        norm = layer.norm
+        if not isinstance(norm, _BatchNorm) or norm.running_mean is None or norm.running_var is None:
+            raise CompileError(
+                f"layer {name!r}: {type(norm).__name__} has no running statistics, so its result depends on the batch; "
+                "the engine needs track_running_stats=True"
+            )
+        inverse = (norm.running_var.detach().double() + norm.eps).rsqrt()
+        weights = weights * inverse[:, None, None, None]
+        bias = bias - norm.running_mean.detach().double() * inverse
+    step = _conv(layer.conv, name, source, target, to_floats(weights, name), to_floats(bias, name))
+    function = Function() if isinstance(layer.activation, nn.Identity) else function_of_module(layer.activation)
+    if function is None or function.name not in AFTER_CONV:
+        raise CompileError(
+            f"layer {name!r}: the engine has no {type(layer.activation).__name__} after a gate; "
+            f"it has {', '.join(sorted(AFTER_CONV))}"
+        )
+    step.function = function
+    step.gates = Gates(
+        to_floats(layer.gate.weight, name), to_floats(layer.gate.bias, name), layer.gate.summary, layer.density
+    )
+    return step
+
+
+def _conv(conv: nn.Conv2d, name: str, source: int, target: int, weights: Floats, bias: Floats | None) -> Conv:
+    if conv.padding_mode != "zeros":
+        raise CompileError(f"layer {name!r}: padding_mode={conv.padding_mode!r}; the engine pads with zeros only")
+    if isinstance(conv.padding, str):
+        reach = [d * (k - 1) for d, k in zip(conv.dilation, conv.kernel_size, strict=True)]
+        if conv.padding == "same" and any(r % 2 for r in reach):
+            raise CompileError(
+                f"layer {name!r}: padding='same' with kernel {conv.kernel_size} pads one side more than the other; "
+                "the engine pads both sides alike"
+            )
+        padding = (reach[0] // 2, reach[1] // 2) if conv.padding == "same" else (0, 0)
+    else:
+        padding = (int(conv.padding[0]), int(conv.padding[1]))
+    return Conv(
+        name,
+        [source],
+        target,
+        weights=weights,
+        bias=bias,
+        stride=(int(conv.stride[0]), int(conv.stride[1])),
+        padding=padding,
+        dilation=(int(conv.dilation[0]), int(conv.dilation[1])),
+        groups=int(conv.groups),
+    )
