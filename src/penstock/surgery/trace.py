@@ -165,8 +165,8 @@ def _trace_graph(model: nn.Module, opaque: dict[str, str]) -> fx.Graph:
             if not tracer.failed or tracer.failed in opaque:
                 raise SurgeryError(
                     f"torch.fx cannot trace {type(model).__name__}: {where}: {error}. Move that step "
-                    "into a submodule of its own (one that cannot be traced is kept whole), or write it so that "
-                    "Python control flow does not depend on tensor values or shapes"
+                    "into a submodule of its own (one that cannot be traced is kept whole), or write it so "
+                    "that Python control flow does not depend on tensor values or shapes"
                 ) from error
             opaque[tracer.failed] = f"{where}: {error}"
 
