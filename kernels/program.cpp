@@ -25,6 +25,8 @@ constexpr std::int64_t kMaxTensors = 1 << 16;
 //   channel_norm   scale; shift
 constexpr int kCommon = 7;
 
+std::int64_t round_up(std::int64_t floats) { return (floats + 15) / 16 * 16; }
+
 class Loader {
  public:
   Loader(const RawProgram& raw, Isa isa) : raw_(raw), program_(new Program) { program_->isa = isa; }
@@ -71,7 +73,7 @@ class Loader {
       t.offset = f[5];
       check(t.kind == TensorKind::planes || (f[2] == 1 && f[3] == 1 && f[4] == 0), "a vector has one value a channel");
       check(t.floats() <= kMaxTensorFloats, "tensor too large");
-      program_->arena_floats = std::max(program_->arena_floats, t.offset + (t.floats() + 15) / 16 * 16);
+      program_->arena_floats = std::max(program_->arena_floats, t.offset + round_up(t.floats()));
       program_->max_channels = std::max(program_->max_channels, t.channels);
       program_->tensors.push_back(t);
     }
@@ -196,7 +198,7 @@ class Loader {
         op.weights = weights(p[0], features * at(op.out).channels, "weights");
         op.bias = weights(p[1], at(op.out).channels, "bias");
         // Planes are packed before they are multiplied.
-        if (in.kind == TensorKind::planes) program_->shared_scratch = std::max(program_->shared_scratch, features);
+        if (in.kind == TensorKind::planes) op.shared_scratch = round_up(features);
         check_apart(op.in, op.out, false);
         return;
       }
@@ -273,18 +275,15 @@ class Loader {
     const auto algorithm = static_cast<ConvAlgorithm>(number(p[15], 0, 3, "algorithm"));
     op.plan = plan_conv(s, kernel, bias, program_->isa, algorithm, why);
     check(op.plan != nullptr, why);
-    std::int64_t shared = static_cast<std::int64_t>(conv_shared_scratch(*op.plan));
+    op.shared_scratch = round_up(static_cast<std::int64_t>(conv_shared_scratch(*op.plan)));
+    op.thread_scratch = round_up(static_cast<std::int64_t>(conv_thread_scratch(*op.plan)));
     if (op.in2 >= 0) {
       constexpr std::int64_t kFloats = 49152;  // a chunk stays in a second-level cache
       op.after_slope = op.eps;
       op.chunk = static_cast<int>(std::clamp<std::int64_t>(kFloats / out.step() / 12 * 12, 12, 48));
-      op.chunk_offset = (shared + 15) / 16 * 16;
-      shared = op.chunk_offset + op.chunk * out.step() + kVectorSlack;
+      op.chunk_scratch = round_up(op.chunk * out.step() + kVectorSlack);
     }
-    program_->shared_scratch = std::max(program_->shared_scratch, shared);
-    program_->thread_scratch =
-        std::max(program_->thread_scratch, static_cast<std::int64_t>(conv_thread_scratch(*op.plan)));
-    check(program_->shared_scratch <= kMaxTensorFloats && program_->thread_scratch <= kMaxTensorFloats, "scratch too large");
+    check(op.shared_scratch + op.thread_scratch <= kMaxTensorFloats, "scratch too large");
   }
 
   void load_pool(Op& op, const std::int64_t* p) {
@@ -332,5 +331,40 @@ class Loader {
 }  // namespace
 
 std::unique_ptr<Program> load_program(const RawProgram& raw, Isa isa) { return Loader(raw, isa).load(); }
+
+void place_scratch(Program& program, int threads) {
+  const int ops = static_cast<int>(program.ops.size());
+  std::vector<int> born(program.tensors.size(), ops), last(program.tensors.size(), -1);
+  const auto touch = [&](int tensor, int op) {
+    if (tensor < 0) return;
+    const std::size_t t = static_cast<std::size_t>(tensor);
+    born[t] = std::min(born[t], op);
+    last[t] = std::max(last[t], op);
+  };
+  for (int i = 0; i < ops; ++i) {
+    const Op& op = program.ops[static_cast<std::size_t>(i)];
+    touch(op.in, i);
+    touch(op.in2, i);
+    touch(op.out, i);
+    for (int input : op.inputs) touch(input, i);
+  }
+  for (int i = 0; i < ops; ++i) {
+    Op& op = program.ops[static_cast<std::size_t>(i)];
+    const std::int64_t size = op.shared_scratch + threads * op.thread_scratch + op.chunk_scratch;
+    if (size == 0) continue;
+    std::vector<std::pair<std::int64_t, std::int64_t>> taken;
+    for (std::size_t t = 0; t < program.tensors.size(); ++t)
+      if (born[t] <= i && i <= last[t])
+        taken.emplace_back(program.tensors[t].offset, program.tensors[t].offset + round_up(program.tensors[t].floats()));
+    std::sort(taken.begin(), taken.end());
+    std::int64_t offset = 0;
+    for (const auto& [begin, end] : taken) {
+      if (offset + size <= begin) break;
+      offset = std::max(offset, end);
+    }
+    op.scratch_offset = offset;
+    program.arena_floats = std::max(program.arena_floats, offset + size);
+  }
+}
 
 }  // namespace penstock

@@ -77,7 +77,9 @@ struct Op {
   Function after = Function::none;  // conv with in2: applied after the addition
   float after_slope = 0.0f;
   int chunk = 0;                    // conv with in2: planes computed at a time before they are added
-  std::int64_t chunk_offset = 0;    // and where they lie in the shared scratch
+  // Memory besides its tensors, in floats: shared by all threads, then so much for each of them, then the chunk.
+  std::int64_t shared_scratch = 0, thread_scratch = 0, chunk_scratch = 0;
+  std::int64_t scratch_offset = 0;  // where it starts in the arena
   int kernel_area = 1;
   Pool pool = Pool::max;
   PoolShape window{};
@@ -93,13 +95,15 @@ struct Program {
   int layers = 0;
   int input = -1, output = -1;
   std::int64_t arena_floats = 0;
-  std::int64_t shared_scratch = 0;
-  std::int64_t thread_scratch = 0;
   int max_channels = 0;
   Isa isa = Isa::baseline;
 };
 
 // Throws ProgramError when any number is out of place.
 std::unique_ptr<Program> load_program(const RawProgram& raw, Isa isa);
+
+// Gives every operation room for its scratch on so many threads, where no tensor lies that is needed at that time;
+// the arena grows only where there is no such room.
+void place_scratch(Program& program, int threads);
 
 }  // namespace penstock

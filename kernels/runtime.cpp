@@ -8,24 +8,17 @@
 namespace penstock {
 namespace {
 
-std::int64_t round_up(std::int64_t floats) { return (floats + 15) / 16 * 16; }
-
-std::int64_t context_floats(const Program& program, int threads) {
-  // A kernel may read (never write) kVectorSlack floats past the last plane.
-  return round_up(program.arena_floats + kVectorSlack) + round_up(program.shared_scratch) +
-         threads * round_up(program.thread_scratch);
-}
+// A kernel may read (never write) kVectorSlack floats past the last plane.
+std::int64_t context_floats(const Program& program) { return (program.arena_floats + kVectorSlack + 15) / 16 * 16; }
 
 }  // namespace
 
 void FreeAligned::operator()(float* p) const { std::free(p); }
 
-Runtime::Context::Context(const Program& program, int threads) {
-  const std::size_t bytes = static_cast<std::size_t>(context_floats(program, threads)) * sizeof(float);
+Runtime::Context::Context(const Program& program) {
+  const std::size_t bytes = static_cast<std::size_t>(context_floats(program)) * sizeof(float);
   arena.reset(static_cast<float*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)));
   if (!arena) throw std::bad_alloc();
-  shared = arena.get() + round_up(program.arena_floats + kVectorSlack);
-  thread = shared + round_up(program.shared_scratch);
   std::size_t channels = 0;
   for (const Tensor& t : program.tensors) {
     Live l;
@@ -48,6 +41,7 @@ Runtime::Context::Context(const Program& program, int threads) {
 }
 
 Runtime::Runtime(std::unique_ptr<Program> program, int threads) : program_(std::move(program)), team_(threads) {
+  place_scratch(*program_, threads);
   std::int64_t offset = 0;
   for (const Tensor& t : program_->tensors) {
     list_offsets_.push_back(offset);
@@ -61,7 +55,7 @@ Runtime::Runtime(std::unique_ptr<Program> program, int threads) : program_(std::
   knob_offsets_.push_back(offset);
   all_channels_.resize(static_cast<std::size_t>(program_->max_channels));
   for (std::size_t c = 0; c < all_channels_.size(); ++c) all_channels_[c] = static_cast<std::int32_t>(c);
-  pool_.push_back(std::make_unique<Context>(*program_, threads));
+  pool_.push_back(std::make_unique<Context>(*program_));
 }
 
 Runtime::~Runtime() = default;
@@ -79,7 +73,7 @@ std::int64_t Runtime::image_floats() const {
 std::int64_t Runtime::chosen_width() const { return knob_offsets_.back(); }
 
 std::int64_t Runtime::context_bytes() const {
-  return context_floats(*program_, threads()) * static_cast<std::int64_t>(sizeof(float));
+  return context_floats(*program_) * static_cast<std::int64_t>(sizeof(float));
 }
 
 std::unique_ptr<Runtime::Context> Runtime::take() {
@@ -91,7 +85,7 @@ std::unique_ptr<Runtime::Context> Runtime::take() {
       return context;
     }
   }
-  return std::make_unique<Context>(*program_, threads());
+  return std::make_unique<Context>(*program_);
 }
 
 void Runtime::give_back(std::unique_ptr<Context> context) {

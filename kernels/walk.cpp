@@ -130,13 +130,15 @@ int Runtime::Walk::choose_winners(const Op& op, const Live& in, std::int32_t* li
   return count;
 }
 
-void Runtime::Walk::run_task(const ConvPlan& plan, const ConvTask& task) {
-  const std::int64_t step = (program_.thread_scratch + 15) / 16 * 16;
+void Runtime::Walk::run_task(const Op& op, const ConvTask& task) {
+  const ConvPlan& plan = *op.plan;
+  float* const shared = scratch(op);
+  float* const thread = shared + op.shared_scratch;
   const int stages = conv_stages(plan, task);
   for (int stage = 0; stage < stages; ++stage) {
     const int units = conv_units(plan, task, stage);
     if (team_ == nullptr || units < 2) {
-      run_conv(plan, task, stage, 0, units, ConvScratch{context_.shared, context_.thread});
+      run_conv(plan, task, stage, 0, units, ConvScratch{shared, thread});
       continue;
     }
     // Small pieces at the end even out what the threads take.
@@ -144,7 +146,7 @@ void Runtime::Walk::run_task(const ConvPlan& plan, const ConvTask& task) {
     team_->run(parts, [&](int part, int member) {
       const int begin = static_cast<int>(static_cast<std::int64_t>(units) * part / parts);
       const int end = static_cast<int>(static_cast<std::int64_t>(units) * (part + 1) / parts);
-      run_conv(plan, task, stage, begin, end, ConvScratch{context_.shared, context_.thread + member * step});
+      run_conv(plan, task, stage, begin, end, ConvScratch{shared, thread + member * op.thread_scratch});
     });
   }
 }
@@ -174,7 +176,7 @@ void Runtime::Walk::conv(const Op& op) {
   if (op.in2 >= 0) return conv_add(op, in, list, count, gains);
   out.list = list;
   out.count = count;
-  if (count > 0) run_task(*op.plan, task);
+  if (count > 0) run_task(op, task);
 }
 
 // The sum of a skip connection and a convolution, without a tensor for the convolution's own result: the skip's
@@ -221,10 +223,10 @@ void Runtime::Walk::conv_add(const Op& op, const Live& in, const std::int32_t* l
     out.list = own_list(op.out);
   }
   const int chunk = op.chunk;
-  float* const planes = context_.shared + op.chunk_offset;
+  float* const planes = scratch(op) + op.shared_scratch + runtime_.threads() * op.thread_scratch;
   for (int first = 0; first < count; first += chunk) {
     const int some = std::min(chunk, count - first);
-    run_task(*op.plan, ConvTask{in.data, in.list, in.count, planes, list + first, some, gains ? gains + first : nullptr});
+    run_task(op, ConvTask{in.data, in.list, in.count, planes, list + first, some, gains ? gains + first : nullptr});
     each(some, some * t.step(), [&](int p, int) {
       float* to = out.data + positions[first + p] * t.step();
       if (fresh[static_cast<std::size_t>(first + p)])

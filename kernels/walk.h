@@ -20,10 +20,8 @@ struct FreeAligned {
 };
 
 struct Runtime::Context {
-  Context(const Program& program, int threads);
+  explicit Context(const Program& program);
   std::unique_ptr<float, FreeAligned> arena;
-  float* shared = nullptr;
-  float* thread = nullptr;             // thread_scratch floats for each member of the team
   std::vector<std::int32_t> lists;
   std::vector<Live> live;
   std::vector<float> summaries;        // per tensor, as lists
@@ -48,7 +46,8 @@ class Runtime::Walk {
   void export_result(const Op& op, float* result);
   void conv(const Op& op);
   void conv_add(const Op& op, const Live& in, const std::int32_t* list, int count, const float* gains);
-  void run_task(const ConvPlan& plan, const ConvTask& task);
+  void run_task(const Op& op, const ConvTask& task);
+  float* scratch(const Op& op) { return context_.arena.get() + op.scratch_offset; }
   int choose_winners(const Op& op, const Live& in, std::int32_t* list);
   const float* summaries(const Op& op, const Live& in);
   void pool(const Op& op);

@@ -176,16 +176,17 @@ void Runtime::Walk::linear(const Op& op) {
   const int area = from.shape.height * from.shape.width;
   const std::int64_t features = static_cast<std::int64_t>(from.channels) * area;
   note(op, static_cast<std::int64_t>(in.count) * area * to.channels, in.count, to.channels);
+  float* const features_at = scratch(op);
   if (from.kind == TensorKind::planes)
     for (int p = 0; p < in.count; ++p)
-      kernels_.export_plane(in.data + p * from.step(), from.shape, context_.shared + static_cast<std::int64_t>(p) * area);
+      kernels_.export_plane(in.data + p * from.step(), from.shape, features_at + static_cast<std::int64_t>(p) * area);
   constexpr int kBlock = 64;
   each((to.channels + kBlock - 1) / kBlock, static_cast<std::int64_t>(in.count) * area * to.channels / 2, [&](int b, int) {
     const int begin = b * kBlock, end = std::min(to.channels, begin + kBlock);
     if (from.kind == TensorKind::vector)
       kernels_.combine_rows(in.data, in.list, in.count, op.weights, op.bias, begin, end, to.channels, out.data);
     else
-      kernels_.dot_blocks(context_.shared, in.list, in.count, area, op.weights, op.bias, begin, end, features, out.data);
+      kernels_.dot_blocks(features_at, in.list, in.count, area, op.weights, op.bias, begin, end, features, out.data);
     if (op.function != Function::none)
       kernels_.apply(out.data + begin, end - begin, op.function, op.slope, out.data + begin);
   });
