@@ -1,0 +1,186 @@
+"""The gated convolution in standard operators, really skipping or masked.
+
+    g = Relu(ss(x)·φ + ρ)                    the rows of φ of the channels that are there
+    π, winners = TopK(g, k),  k = ⌈d·C⌉      k is worked out in the graph, from the density input
+    y = Conv(x, θ[winners, stored], β[winners]) · π
+
+The skipping form takes one image. θ and β have the batch norm folded in. A winner whose saliency is 0 is
+computed and then multiplied by 0, as in PyTorch. A grouped convolution cannot be cut along both axes with a
+plain Conv, so it runs dense and only its winners are passed on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from penstock.exporting.onnx_call import Unsupported
+from penstock.exporting.onnx_graph import GraphWriter, Value
+from penstock.exporting.onnx_layers import convolve, norm_scale_and_shift
+from penstock.exporting.onnx_lists import ChannelLists
+from penstock.gating import GatedConv2d, winner_count
+from penstock.surgery import Dense, Gate
+
+# The density input is a float32: 0.55 arrives as 0.55000001, which must not buy one more of 100 channels. The
+# errors of input, difference and product are below 1.5e-7 together.
+_FLOAT32_ROUNDING = 2e-7
+# Below so many output positions, cutting the weights costs more than it saves.
+_FEW_POSITIONS = 16
+
+
+@dataclass
+class Densities:
+    """How many winners each layer has: fixed, or from the density input.
+
+    given: the name of the density input, or None for a fixed density. A given density that is not above 0
+    (or is NaN) stands for the layer's own.
+    """
+
+    writer: GraphWriter
+    given: str | None
+    fixed: float | None = None
+    _counts: dict[tuple[int, float], str] = field(default_factory=dict)
+
+    def count(self, layer: GatedConv2d) -> str:
+        """int64 (1,): k of this layer."""
+        w, channels = self.writer, layer.conv.out_channels
+        own = layer.density if self.fixed is None else self.fixed
+        if self.given is None:
+            return w.ints(winner_count(own, channels))
+        key = (channels, own)
+        if key not in self._counts:
+            with w.scope("density"):
+                asked = w.op("Reshape", self.given, w.ints(1))
+                chosen = w.op("Where", w.op("Greater", asked, w.number(0.0)), asked, w.number(own))
+                share = w.op("Sub", w.op("Min", chosen, w.number(1.0)), w.number(_FLOAT32_ROUNDING))
+                count = w.op("Cast", w.op("Ceil", w.op("Mul", share, w.number(channels))), to=7)  # int64
+                low, high = (w.constant(np.array(bound, np.int64)) for bound in (1, channels))
+                self._counts[key] = w.op("Clip", count, low, high)
+        return self._counts[key]
+
+
+class Gates:
+    """Writes gated layers; `lists` gets the winners of each."""
+
+    def __init__(self, writer: GraphWriter, lists: ChannelLists, densities: Densities) -> None:
+        self.writer = writer
+        self.lists = lists
+        self.densities = densities
+        self.winners: dict[str, str] = {}  # {layer: the tensor with the channels it chose}
+        self._summaries: dict[tuple[str, str], str] = {}
+
+    def skipping(self, name: str, layer: GatedConv2d, x: Value, shape: tuple[int, ...], relu: bool) -> Value:
+        """One image; the result holds the winners alone. relu: a ReLU follows, so it may come first."""
+        w, conv = self.writer, layer.conv
+        gains, chosen = self._choose(name, layer, x)
+        winners = w.op("Reshape", chosen, w.ints(-1))
+        self.winners[name] = winners
+        gate = Gate(name, conv.out_channels)
+        self.lists.set_winners(gate, winners)
+        weight, bias = _folded(name, layer)
+        scale = w.op("Reshape", gains, w.ints(1, -1, 1, 1))
+        if conv.groups > 1:
+            dense = self.lists.relayout(x, Dense(conv.in_channels))
+            everything = convolve(w, conv, dense.name, w.constant(weight, "weight"), w.constant(bias, "bias"))
+            features = w.op("Gather", everything, winners, axis=1)
+        else:
+            own = w.op("Gather", w.constant(bias, "bias"), winners)
+            source, kernel = self._cut_weight(conv, weight, x, shape, winners)
+            features = convolve(w, conv, source, kernel, own)
+        if relu:  # π ≥ 0, so relu(π·y) = π·relu(y), and runtimes fuse Conv with Relu
+            features = w.op("Relu", features)
+        return Value(w.op("Mul", features, scale), shape, gate, nonnegative=relu)
+
+    def masked(self, name: str, layer: GatedConv2d, x: Value, shape: tuple[int, ...], relu: bool) -> Value:
+        """Any batch: everything is computed, and the losers are multiplied by 0."""
+        w, conv = self.writer, layer.conv
+        kept, chosen = self._choose(name, layer, x)
+        self.winners[name] = chosen
+        none = w.op("ConstantOfShape", w.op("Concat", self._batch(x), w.ints(conv.out_channels), axis=0))
+        gains = w.op("ScatterElements", none, chosen, kept, axis=1)
+        weight, bias = _folded(name, layer)
+        features = convolve(w, conv, x.name, w.constant(weight, "weight"), w.constant(bias, "bias"))
+        if relu:
+            features = w.op("Relu", features)
+        scaled = w.op("Mul", features, w.op("Unsqueeze", gains, w.ints(2, 3)))
+        return Value(scaled, shape, Dense(conv.out_channels), nonnegative=relu)
+
+    def cut_inputs(
+        self, conv: nn.Conv2d, weight: Tensor, x: Value, shape: tuple[int, ...]
+    ) -> tuple[str, str]:
+        """For a convolution without a gate: its input and the weight of the channels that are there."""
+        return self._cut_weight(conv, weight, x, shape, None)
+
+    def _choose(self, name: str, layer: GatedConv2d, x: Value) -> tuple[str, str]:
+        """TopK of the saliencies: gains (batch, k) and channels (batch, k)."""
+        w = self.writer
+        predictor = w.constant(layer.gate.weight, "phi")
+        if x.compact:
+            predictor = w.op("Gather", predictor, self.lists.indices(x.stored), axis=0)
+        summary = self._summary(x, layer.gate.summary)
+        saliency = w.op("Relu", w.op("Gemm", summary, predictor, w.constant(layer.gate.bias, "rho")))
+        gains, chosen = w.op_with(
+            "TopK", (saliency, self.densities.count(layer)), 2, axis=1, largest=1, sorted=1
+        )
+        return gains, chosen
+
+    def _summary(self, x: Value, kind: str) -> str:
+        """ss(x): (batch, stored channel); two layers that read one value share it."""
+        key = (x.name, kind)
+        if key not in self._summaries:
+            w, positions = self.writer, float(x.shape[2] * x.shape[3])
+            size = x.name if x.nonnegative or kind in ("l2", "variance") else w.op("Abs", x.name)
+            if kind == "l1":
+                found = w.reduce("ReduceMean", size, (2, 3), keepdims=False)
+            elif kind == "l2":
+                found = w.op("Div", w.reduce("ReduceL2", size, (2, 3), False), w.number(positions))
+            elif kind == "linf":
+                found = w.op("Div", w.reduce("ReduceMax", size, (2, 3), False), w.number(positions))
+            else:
+                apart = w.op("Sub", size, w.reduce("ReduceMean", size, (2, 3), keepdims=True))
+                spread = w.reduce("ReduceMean", w.op("Mul", apart, apart), (2, 3), False)
+                found = w.op("Div", spread, w.number(positions))
+            self._summaries[key] = found
+        return self._summaries[key]
+
+    def _cut_weight(
+        self, conv: nn.Conv2d, weight: Tensor, x: Value, shape: tuple[int, ...], winners: str | None
+    ) -> tuple[str, str]:
+        """The input as the convolution reads it, and the weight cut to stored inputs and chosen outputs."""
+        w = self.writer
+        if x.compact and shape[2] * shape[3] < _FEW_POSITIONS:
+            x = self.lists.relayout(x, Dense(conv.in_channels))
+        if not x.compact:
+            kernel = w.constant(weight, "weight")
+            return x.name, kernel if winners is None else w.op("Gather", kernel, winners, axis=0)
+        stored = self.lists.indices(x.stored)
+        if conv.kernel_size == (1, 1):
+            # Picking single numbers out of rows is slow; whole rows twice, with a transpose in between, was
+            # 1.1 to 2.8 times faster in ONNX Runtime (docs/onnx.md).
+            rows = w.op("Gather", w.constant(weight[:, :, 0, 0].t().contiguous(), "weight"), stored, axis=0)
+            rows = w.op("Transpose", rows, perm=[1, 0])
+            rows = rows if winners is None else w.op("Gather", rows, winners, axis=0)
+            return x.name, w.op("Unsqueeze", rows, w.ints(2, 3))
+        kernel = w.constant(weight, "weight")
+        if winners is not None:
+            kernel = w.op("Gather", kernel, winners, axis=0)
+        return x.name, w.op("Gather", kernel, stored, axis=1)
+
+    def _batch(self, x: Value) -> str:
+        w = self.writer
+        return w.op("Slice", w.op("Shape", x.name), w.ints(0), w.ints(1))
+
+
+def _folded(name: str, layer: GatedConv2d) -> tuple[Tensor, Tensor]:
+    """θ and β with the batch norm in them: norm(conv(x, θ)) + β = conv(x, θ') + β'."""
+    weight, bias = layer.conv.weight.detach(), layer.shift.detach()
+    if isinstance(layer.norm, nn.Identity):
+        return weight, bias
+    if not isinstance(layer.norm, nn.BatchNorm2d | nn.SyncBatchNorm):
+        raise Unsupported(f"its norm is a {type(layer.norm).__name__}, expected a batch norm")
+    scale, shift = norm_scale_and_shift(layer.norm)
+    folded = weight.double() * scale[:, None, None, None]
+    return folded.to(torch.float32), (bias.double() + shift).to(torch.float32)

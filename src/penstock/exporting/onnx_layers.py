@@ -1,0 +1,218 @@
+"""Layers with weights or windows in ONNX: convolution, linear, norms, pooling."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from penstock.exporting.onnx_call import Call, Unsupported, pair
+from penstock.exporting.onnx_graph import GraphWriter, Value
+
+_PAD_MODES = {"reflect": "reflect", "replicate": "edge"}
+
+
+def convolve(w: GraphWriter, conv: nn.Conv2d, source: str, weight: str, bias: str | None) -> str:
+    """Conv with the geometry of `conv` and weights from wherever."""
+    pads = explicit_padding(conv.padding, conv.kernel_size, conv.dilation, conv.stride)
+    if conv.padding_mode != "zeros" and any(pads):
+        source, pads = _pad_ahead(w, source, pads, conv.padding_mode), [0, 0, 0, 0]
+    return w.op(
+        "Conv",
+        source,
+        weight,
+        *(() if bias is None else (bias,)),
+        strides=list(conv.stride),
+        pads=pads,
+        dilations=list(conv.dilation),
+        group=conv.groups,
+    )
+
+
+def explicit_padding(padding: object, kernel: object, dilation: object, stride: object) -> list[int]:
+    """torch's padding as ONNX's [top, left, bottom, right]."""
+    if padding == "valid":
+        return [0, 0, 0, 0]
+    if padding == "same":
+        if pair(stride) != (1, 1):
+            raise Unsupported("padding='same' with a stride")
+        spare = [step * (size - 1) for size, step in zip(pair(kernel), pair(dilation), strict=True)]
+        before = [extra // 2 for extra in spare]
+        return [*before, *(extra - first for extra, first in zip(spare, before, strict=True))]
+    return [*pair(padding)] * 2
+
+
+def _pad_ahead(w: GraphWriter, source: str, pads: list[int], mode: str) -> str:
+    if mode not in _PAD_MODES:
+        raise Unsupported(f"padding_mode={mode!r}")
+    top, left, bottom, right = pads
+    return w.op("Pad", source, w.ints(0, 0, top, left, 0, 0, bottom, right), mode=_PAD_MODES[mode])
+
+
+def norm_scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
+    """A batch norm in eval mode as scale·x + shift, in double precision."""
+    assert isinstance(norm, _BatchNorm)
+    if norm.running_mean is None or norm.running_var is None:
+        raise Unsupported(
+            "a batch norm without running statistics normalises by the batch, which no export can hold"
+        )
+    scale = (norm.running_var.detach().double() + norm.eps).rsqrt()
+    if norm.weight is not None:
+        scale = scale * norm.weight.detach().double()
+    shift = -norm.running_mean.detach().double() * scale
+    return scale, shift if norm.bias is None else shift + norm.bias.detach().double()
+
+
+def fold(conv: nn.Conv2d, norm: nn.Module | None) -> tuple[Tensor, Tensor | None]:
+    """The weight and bias of a convolution with the batch norm after it folded in."""
+    if type(conv).forward is not nn.Conv2d.forward or type(conv)._conv_forward is not nn.Conv2d._conv_forward:
+        raise Unsupported(f"{type(conv).__name__} is not a plain Conv2d")
+    weight, bias = conv.weight.detach(), None if conv.bias is None else conv.bias.detach()
+    if norm is None:
+        return weight, bias
+    scale, shift = norm_scale_and_shift(norm)
+    if bias is not None:
+        shift = shift + bias.double() * scale
+    return (weight.double() * scale[:, None, None, None]).to(torch.float32), shift.to(torch.float32)
+
+
+def conv2d(call: Call) -> Value:
+    """F.conv2d, with weights from anywhere in the graph."""
+    w = call.writer
+    weight = call.operand(1, "weight")
+    bias = call.tensor(2, "bias")
+    stride, dilation = call.parameter("stride", 3, 1), call.parameter("dilation", 5, 1)
+    return call.result(
+        w.op(
+            "Conv",
+            call.dense().name,
+            call.dense(weight).name,
+            *(() if bias is None else (bias,)),
+            strides=list(pair(stride)),
+            dilations=list(pair(dilation)),
+            pads=explicit_padding(call.parameter("padding", 4, 0), weight.shape[2:], dilation, stride),
+            group=call.parameter("groups", 6, 1),
+        )
+    )
+
+
+def linear(call: Call) -> Value:
+    """Linear over the last axis; reads the whole weight, because cutting it costs more than it saves."""
+    w, x = call.writer, call.dense()
+    bias: str | None
+    if isinstance(call.module, nn.Linear):
+        weight = w.constant(call.module.weight.detach().t().contiguous(), "weight")
+        bias = None if call.module.bias is None else w.constant(call.module.bias, "bias")
+    else:
+        weight = w.op("Transpose", call.dense(call.operand(1, "weight")).name, perm=[1, 0])
+        bias = call.tensor(2, "bias")
+    if len(x.shape) == 2 and bias is not None:
+        return call.result(w.op("Gemm", x.name, weight, bias))
+    product = w.op("MatMul", x.name, weight)
+    return call.result(product if bias is None else w.op("Add", product, bias))
+
+
+def batch_norm(call: Call) -> Value:
+    """A batch norm that follows no convolution: one product and one sum."""
+    w, x = call.writer, call.dense()
+    assert call.module is not None
+    along = (-1, *(1,) * (len(x.shape) - 2))
+    scale, shift = (t.to(torch.float32).reshape(along) for t in norm_scale_and_shift(call.module))
+    return call.result(
+        w.op("Add", w.op("Mul", x.name, w.constant(scale, "scale")), w.constant(shift, "shift"))
+    )
+
+
+def layer_norm(call: Call) -> Value:
+    w, x = call.writer, call.dense()
+    shape = call.parameter("normalized_shape", 1)
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    scale: str | None
+    shift: str | None
+    if isinstance(call.module, nn.LayerNorm):
+        scale = None if call.module.weight is None else w.constant(call.module.weight, "scale")
+        shift = None if call.module.bias is None else w.constant(call.module.bias, "shift")
+    else:
+        scale, shift = call.tensor(2, "weight"), call.tensor(3, "bias")
+    scale = scale or w.constant(torch.ones(shape), "scale")
+    inputs = (x.name, scale) if shift is None else (x.name, scale, shift)
+    epsilon = float(call.parameter("eps", 4, 1e-5))
+    return call.result(w.op("LayerNormalization", *inputs, axis=-len(shape), epsilon=epsilon))
+
+
+def group_norm(call: Call) -> Value:
+    """Each group brought to mean 0 and variance 1, then scale and shift by channel."""
+    w, x = call.writer, call.dense()
+    if not isinstance(call.module, nn.GroupNorm):
+        raise Unsupported("functional group_norm")
+    norm = call.module
+    groups = w.op("Reshape", x.name, w.ints(0, norm.num_groups, -1))
+    one, zero = torch.ones(norm.num_groups), torch.zeros(norm.num_groups)
+    flat = w.op("InstanceNormalization", groups, w.constant(one), w.constant(zero), epsilon=norm.eps)
+    name = w.op("Reshape", flat, w.ints(0, *x.shape[1:]))
+    if norm.affine:
+        along = (-1, *(1,) * (len(x.shape) - 2))
+        name = w.op("Mul", name, w.constant(norm.weight.detach().reshape(along), "scale"))
+        name = w.op("Add", name, w.constant(norm.bias.detach().reshape(along), "shift"))
+    return call.result(name)
+
+
+def max_pool(call: Call) -> Value:
+    x = call.stored()
+    kernel = pair(call.parameter("kernel_size", 1))
+    name = call.writer.op(
+        "MaxPool",
+        x.name,
+        kernel_shape=list(kernel),
+        strides=list(pair(call.parameter("stride", 2) or kernel)),
+        pads=[*pair(call.parameter("padding", 3, 0))] * 2,
+        dilations=list(pair(call.parameter("dilation", 4, 1))),
+        ceil_mode=int(call.parameter("ceil_mode", 5, False)),
+    )
+    return call.like_input(name, x.nonnegative)
+
+
+def avg_pool(call: Call) -> Value:
+    x = call.stored()
+    kernel = pair(call.parameter("kernel_size", 1))
+    padding = pair(call.parameter("padding", 3, 0))
+    if call.parameter("divisor_override", 6) is not None:
+        raise Unsupported("divisor_override")
+    ceil = bool(call.parameter("ceil_mode", 4, False))
+    stride = pair(call.parameter("stride", 2) or kernel)
+    if ceil and any(
+        (size + 2 * pad - window) % step
+        for size, pad, window, step in zip(x.shape[2:], padding, kernel, stride, strict=True)
+    ):
+        # Runtimes disagree on what such a last window divides by.
+        raise Unsupported("ceil_mode=True with a last window that reaches beyond the map")
+    name = call.writer.op(
+        "AveragePool",
+        x.name,
+        kernel_shape=list(kernel),
+        strides=list(stride),
+        pads=[*padding] * 2,
+        count_include_pad=int(call.parameter("count_include_pad", 5, True)),
+    )
+    return call.like_input(name, x.nonnegative)
+
+
+def adaptive_pool(call: Call) -> Value:
+    """To one number a channel, or to a size that divides the map evenly."""
+    x, w = call.stored(), call.writer
+    average = "avg" in call.name
+    size, wanted = x.shape[2:], call.shape[2:]
+    if prod(wanted) == 1:
+        name = w.reduce("ReduceMean" if average else "ReduceMax", x.name, (2, 3), keepdims=True)
+    elif size == wanted:
+        name = x.name
+    elif all(have % want == 0 for have, want in zip(size, wanted, strict=True)):
+        window = [have // want for have, want in zip(size, wanted, strict=True)]
+        name = w.op("AveragePool" if average else "MaxPool", x.name, kernel_shape=window, strides=window)
+    else:
+        raise Unsupported(
+            f"adaptive pooling from {tuple(size)} to {tuple(wanted)}: the windows are not all alike"
+        )
+    return call.like_input(name, x.nonnegative)
