@@ -1,4 +1,4 @@
-"""The fused training form of the gated layer against its plain form: same outputs, statistics and gradients."""
+"""The fused training form of the gated layer against the plain one: same outputs, statistics, gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from penstock.gating import GatedConv2d, saliency_penalty
-from penstock.gating.fused import absolute_sum, gate_relu
+from penstock.gating.fused import absolute_sum, fits_norm_gate
 
 
 def layer(in_channels: int, out_channels: int, density: float, stride: int = 1) -> GatedConv2d:
@@ -46,8 +46,6 @@ def test_fused_and_plain_forms_agree_in_outputs_statistics_and_gradients(
     fused = layer(*channels, density, stride)
     fused.norm.train(not frozen)
     plain = plain_twin(fused)
-    assert fused._trains_fused()
-    assert not plain._trains_fused()
     x = torch.randn(3, channels[0], *size, dtype=torch.float64)
     if channels_last:
         x = x.contiguous(memory_format=torch.channels_last)
@@ -56,6 +54,8 @@ def test_fused_and_plain_forms_agree_in_outputs_statistics_and_gradients(
     for network in (fused, plain):
         given_x = x.clone().requires_grad_()
         out = network(given_x)
+        assert network.gains is not None
+        assert fits_norm_gate(out.detach(), network.gains, network.norm) == (network is fused)
         weights = torch.randn_like(out) if weights is None else weights
         ((out * weights).sum() + 0.1 * saliency_penalty(network)).backward()
         assert given_x.grad is not None
@@ -69,21 +69,25 @@ def test_fused_and_plain_forms_agree_in_outputs_statistics_and_gradients(
         torch.testing.assert_close(p, q, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_gate_relu_has_the_gradient_of_its_formula() -> None:
-    features = torch.randn(2, 5, 3, 4, dtype=torch.float64, requires_grad=True)
-    gains = torch.rand(2, 5, dtype=torch.float64).add(0.1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda f, g: gate_relu(f.clone(), g), (features, gains))
+def test_an_activation_may_overwrite_the_gated_map() -> None:
+    made = layer(3, 4, 0.5)
+    inplace = deepcopy(made)
+    inplace.activation = nn.ReLU(inplace=True)
+    for network in (made, inplace):
+        network(torch.ones(2, 3, 5, 5, dtype=torch.float64).cumsum(3)).square().sum().backward()
+    for p, q in zip(made.parameters(), inplace.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad)
 
 
-def test_a_zero_gain_passes_no_gradient_and_no_nan() -> None:
-    features = torch.randn(1, 2, 3, 3, requires_grad=True)
-    gains = torch.tensor([[0.0, 2.0]], requires_grad=True)
-    gate_relu(features.clone(), gains).sum().backward()
-    assert features.grad is not None
-    assert gains.grad is not None
-    assert gains.grad[0, 0] == 0
-    assert not features.grad[0, 0].any()
-    assert gains.grad.isfinite().all()
+def test_a_second_forward_before_the_backward_does_not_change_the_gradient() -> None:
+    made = layer(3, 4, 0.5)
+    twin = deepcopy(made)
+    x, other = torch.randn(2, 2, 3, 5, 5, dtype=torch.float64)
+    made(x).sum().backward()
+    first = twin(x)
+    twin(other)
+    first.sum().backward()
+    torch.testing.assert_close(made.conv.weight.grad, twin.conv.weight.grad)
 
 
 def test_the_absolute_sum_has_the_gradient_of_its_formula() -> None:

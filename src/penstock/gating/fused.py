@@ -1,12 +1,13 @@
-"""The gated layer's arithmetic for training: the same numbers as the plain form, with fewer passes over memory.
+"""The gated layer's arithmetic for training on a CPU: the plain form's numbers in fewer passes over memory.
 
-On a CPU a training step is bound by memory, so each feature map that is written or allocated once less counts.
-Enters: feature maps and gains of one layer; leaves: the gated, rectified map, or the summary, with gradients:
+A training step there is bound by memory, so each feature map that is allocated and written once less counts.
+Enters: the convolution's output z and the gains π of one layer; leaves: the gated map, with its gradients:
 
-    z = relu(π · f)          ∂L/∂f = π · [z > 0] · ∂L/∂z        ∂L/∂π = Σ_hw z · ∂L/∂z / π
-    s = Σ_hw |x|             ∂L/∂x = sgn(x) · ∂L/∂s
+    f = (z - μ) · r + β,  out = π · f        r = 1/sqrt(σ² + ε)
+    ∂L/∂π = Σ_hw f · ∂L/∂out                 ∂L/∂z, ∂L/∂β: the norm's own, of π · ∂L/∂out
+    s = Σ_hw |x|                             ∂L/∂x = sgn(x) · ∂L/∂s
 
-∂L/∂π comes from the output z itself (z = π · relu(f), for π ≥ 0), so that f need not be kept and is overwritten.
+Only z is kept for the way back: f is overwritten by out, which a following activation may overwrite again.
 """
 
 from __future__ import annotations
@@ -14,27 +15,40 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 
-class _GateRelu(torch.autograd.Function):
+class _NormGate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, features: Tensor, gains: Tensor) -> Tensor:
-        gated = features.mul_(gains[:, :, None, None]).relu_()
-        ctx.mark_dirty(features)
-        ctx.save_for_backward(gated, gains)
-        return gated
+    def forward(ctx: Any, z: Tensor, shift: Tensor, gains: Tensor, norm: nn.BatchNorm2d) -> Tensor:
+        mean, variance, ctx.training, ctx.eps = norm.running_mean, norm.running_var, norm.training, norm.eps
+        assert mean is not None
+        assert variance is not None
+        assert norm.momentum is not None
+        out, batch_mean, batch_scale = torch.native_batch_norm(
+            z, None, shift, mean, variance, norm.training, norm.momentum, norm.eps
+        )
+        # Running statistics change with the next batch, so they are kept only where they were used.
+        statistics = (batch_mean, batch_scale) if norm.training else (mean, variance)
+        ctx.save_for_backward(z, shift, gains, *statistics)
+        return out.mul_(gains[:, :, None, None])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        gated, gains = ctx.saved_tensors
-        buffer = gradient * gated
-        # A gain of 0 is a suppressed channel, or a relu at its corner: no gradient passes either.
-        to_gains = torch.where(gains > 0, buffer.sum(dim=(2, 3)) / gains, 0.0)
-        torch.ops.aten.threshold_backward.grad_input(gradient, gated, 0, grad_input=buffer)
-        return buffer.mul_(gains[:, :, None, None]), to_gains
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor, None]:
+        z, shift, gains, mean, spread = ctx.saved_tensors
+        scale = spread if ctx.training else (spread + ctx.eps).rsqrt()
+        buffer = (z - (mean - shift / scale)[:, None, None]).mul_(gradient)
+        to_gains = buffer.sum(dim=(2, 3)).mul_(scale)
+        torch.mul(gradient, gains[:, :, None, None], out=buffer)
+        running, batch = ((None, None), (mean, spread)) if ctx.training else ((mean, spread), (None, None))
+        to_z, _, to_shift = torch.ops.aten.native_batch_norm_backward(
+            buffer, z, None, *running, *batch, ctx.training, ctx.eps, [ctx.needs_input_grad[0], False, False]
+        )
+        if ctx.needs_input_grad[1]:
+            to_shift = buffer.sum(dim=(0, 2, 3))
+        return to_z, to_shift, to_gains, None
 
 
 class _AbsoluteSum(torch.autograd.Function):
@@ -50,9 +64,27 @@ class _AbsoluteSum(torch.autograd.Function):
         return x.sgn().mul_(gradient[:, :, None, None])
 
 
-def gate_relu(features: Tensor, gains: Tensor) -> Tensor:
-    """relu(π · f), overwriting `features`. features: (n, c, h, w); gains: (n, c), none negative."""
-    return _GateRelu.apply(features, gains)
+def norm_gate(z: Tensor, shift: Tensor, gains: Tensor, norm: nn.BatchNorm2d) -> Tensor:
+    """π · (norm(z) + β), the norm having no γ and β. z: (n, c, h, w); shift: (c,); gains: (n, c)."""
+    if norm.training and norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.add_(1)
+    return _NormGate.apply(z, shift, gains, norm)
+
+
+def fits_norm_gate(z: Tensor, gains: Tensor, norm: nn.Module) -> bool:
+    """Whether `norm_gate` applies; the plain form is for tracers, compilers, hooks and other norms."""
+    return (
+        type(z) is Tensor  # a tracer stands for z with an object of its own
+        and torch.is_grad_enabled()
+        and gains.requires_grad
+        and z.device.type == "cpu"
+        and z.dtype == gains.dtype  # not so under autocast
+        and type(norm) is nn.BatchNorm2d
+        and norm.track_running_stats
+        and norm.momentum is not None
+        and not (norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks)
+        and not torch.compiler.is_compiling()
+    )
 
 
 def absolute_sum(x: Tensor) -> Tensor:

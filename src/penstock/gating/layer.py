@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from penstock.errors import LayerError
-from penstock.gating.fused import gate_relu
+from penstock.gating.fused import fits_norm_gate, norm_gate
 from penstock.gating.summaries import SUMMARIES, summarise
 from penstock.gating.winners import check_density, winner_count, winners_take_all
 
@@ -115,36 +114,11 @@ class GatedConv2d(nn.Module):
         self.saliency = self.gate(x)
         self.gains = winners_take_all(self.saliency, self.winners)
         z = self.conv(x)
-        if type(z) is Tensor and self._trains_fused() and z.dtype == self.gains.dtype:
-            norm = self.norm
-            assert isinstance(norm, nn.BatchNorm2d) and norm.momentum is not None
-            if norm.training and norm.num_batches_tracked is not None:
-                norm.num_batches_tracked.add_(1)
-            features = F.batch_norm(
-                z, norm.running_mean, norm.running_var, None, self.shift, norm.training, norm.momentum, norm.eps
-            )
-            return gate_relu(features, self.gains)
+        if self.training and fits_norm_gate(z, self.gains, self.norm):
+            assert isinstance(self.norm, nn.BatchNorm2d)
+            return self.activation(norm_gate(z, self.shift, self.gains, self.norm))
         features = self.norm(z) + self.shift[:, None, None]
         return self.activation(self.gains[:, :, None, None] * features)
-
-    def _trains_fused(self) -> bool:
-        """Whether the form with fewer passes over memory applies: the usual layer, training, seen by nobody else.
-
-        A compiler fuses the plain form better than this one, and a hook on the norm or the activation has to see
-        its calls.
-        """
-        return (
-            self.training
-            and torch.is_grad_enabled()
-            and type(self.norm) is nn.BatchNorm2d
-            and self.norm.track_running_stats
-            and self.norm.momentum is not None
-            and type(self.activation) is nn.ReLU
-            and not (self.norm._forward_hooks or self.norm._forward_pre_hooks or self.norm._backward_hooks)
-            and not (self.activation._forward_hooks or self.activation._forward_pre_hooks)
-            and not self.activation._backward_hooks
-            and not torch.compiler.is_compiling()
-        )
 
     def __deepcopy__(self, memo: dict[int, object]) -> GatedConv2d:
         # The records of the last forward are not leaves, and torch refuses to copy those.
