@@ -30,6 +30,7 @@ def find_model(spec: str) -> nn.Module:
             raise LayerError(f"MODEL {spec!r}: {error}") from error
         if not isinstance(made, nn.Module):
             raise LayerError(f"MODEL {spec!r}: expected a torch.nn.Module, got {type(made).__name__}")
+        made.definition = {"import": spec}  # type: ignore[assignment]  # so that checkpoints can name it
         return made
     raise LayerError(
         f"MODEL {spec!r} is neither a zoo name ({', '.join(_ZOO)}), nor module:callable, nor a checkpoint "

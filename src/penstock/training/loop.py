@@ -24,11 +24,12 @@ from torch import Tensor, nn
 from penstock.datasets import ImageArrays, Preprocess
 from penstock.datasets.augment import alternate_flip, cut_out, random_crop, resize
 from penstock.errors import TrainingError
+from penstock.files import write_atomically
 from penstock.gating import SaliencyPredictor, gated_layers, saliency_penalty, set_density
 from penstock.training import schedules
 from penstock.training.evaluate import Score, evaluate
 from penstock.training.recipe import Recipe
-from penstock.training.state import RunState, load_state, save_state, write_atomically
+from penstock.training.state import RunState, load_state, save_state
 
 
 @dataclass(frozen=True)

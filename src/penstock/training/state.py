@@ -8,7 +8,6 @@ state needs to be kept.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import safetensors.torch
 from torch import Tensor
 
 from penstock.errors import CheckpointError
+from penstock.files import write_atomically
 
 _VERSION = "1"
 
@@ -30,17 +30,6 @@ class RunState:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     recipe: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write `content` to `path` so that a reader, or a crash, sees the old file or the new one, never half."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with open(partial, "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(path)
 
 
 def save_state(state: RunState, path: Path) -> None:
