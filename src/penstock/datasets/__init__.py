@@ -2,6 +2,7 @@
 
 from penstock.datasets.arrays import ImageArrays, hold_out
 from penstock.datasets.cifar import cifar10
+from penstock.datasets.embedded import sample
 from penstock.datasets.preprocess import Preprocess
 
-__all__ = ["ImageArrays", "Preprocess", "cifar10", "hold_out"]
+__all__ = ["ImageArrays", "Preprocess", "cifar10", "hold_out", "sample"]
