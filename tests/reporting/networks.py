@@ -17,9 +17,9 @@ def halves(images: Tensor) -> Tensor:
 class TwoLayers(nn.Module):
     """Two gated 1×1 convolutions; the first is the identity on its three colour channels, at density 1.
 
-    The second has four outputs and density 1/2, and its saliencies are ss·φ + ρ with ss the mean brightness of
-    red, green and blue. With the images of `coloured` a red image therefore computes {0, 3}, a green one {1, 3},
-    a blue one {0, 1}: channel 2 is never used.
+    The second has four outputs and density 1/2, and its saliencies are ss·φ + ρ with ss the mean brightness
+    of red, green and blue. With the images of `coloured` a red image therefore computes {0, 3}, a green one
+    {1, 3}, a blue one {0, 1}: channel 2 is never used.
     """
 
     def __init__(self) -> None:

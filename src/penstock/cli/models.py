@@ -9,6 +9,7 @@ from torch import nn
 
 from penstock import zoo
 from penstock.errors import LayerError
+from penstock.zoo.pretrained import available, pretrained
 
 _ZOO = ("m_cifarnet", "resnet18", "resnet34", "resnet50", "vgg16_bn")
 
@@ -17,6 +18,8 @@ def find_model(spec: str) -> nn.Module:
     """The network that `spec` names, freshly made or loaded."""
     if spec in _ZOO:
         return getattr(zoo, spec)()
+    if spec in available():
+        return pretrained(spec)
     path = Path(spec)
     if path.suffix == ".safetensors" or path.is_dir():
         from penstock.exporting import load

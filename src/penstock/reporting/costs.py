@@ -129,7 +129,7 @@ def _savings(networks: Sequence[NetworkCost]) -> list[Cell]:
     ]
 
 
-def memory_table(networks: Sequence[MemoryCost], *, name: str = "memory") -> Table:
+def memory_table(networks: Sequence[MemoryCost], *, convention: str, name: str = "memory") -> Table:
     """As in the paper; the first network is the one the others are compared with."""
     columns = (
         Column("network", "Network", numeric=False),
@@ -146,4 +146,7 @@ def memory_table(networks: Sequence[MemoryCost], *, name: str = "memory") -> Tab
             ratio = f" ({times(first / value)})" if network is not networks[0] and value else ""
             cells.append(figure(value, mebibytes(value) + ratio))
         rows.append(tuple(cells))
-    return Table(name, "Memory for one image, float32; MiB = 2²⁰ bytes", columns, tuple(rows))
+    caption = (
+        f"Memory of all convolutions, counted by the convention “{convention}”; float32, MiB = 2²⁰ bytes"
+    )
+    return Table(name, caption, columns, tuple(rows))

@@ -81,6 +81,15 @@ class Run:
             return f"epoch {self.done} of {self.planned}"
         return "finished" if self.done or self.checkpoint or self.sweep else "no epoch yet"
 
+    @property
+    def top1(self) -> float | None:
+        """The best accuracy it is known for: of its curve, or after its last epoch."""
+        return (
+            max((point.top1 for point in self.sweep.points), default=None)
+            if self.sweep
+            else self.last("test_top1")
+        )
+
     def last(self, key: str) -> float | None:
         """The newest value of a metric."""
         return next((float(line[key]) for line in reversed(self.history) if number(line.get(key))), None)
@@ -188,10 +197,19 @@ def read_point(item: object, folder: Path) -> SweepPoint | None:
     if top1 is None or (paper is None and executed is None):
         return None
     name = item.get("checkpoint")
-    checkpoint = folder / name if isinstance(name, str) and (folder / name).is_file() else None
+    checkpoint = inside(folder, name) if isinstance(name, str) else None
     return SweepPoint(
         top1, paper, executed, value("top5", "test_top5"), value("density"), value("ratio"), checkpoint
     )
+
+
+def inside(folder: Path, name: str) -> Path | None:
+    """The file `name` of the folder; None if there is none, or if the name leads out of the folder."""
+    try:
+        path = (folder / name).resolve()
+        return path if path.is_relative_to(folder.resolve()) and path.is_file() else None
+    except (OSError, ValueError):  # a name too long, or with a zero byte in it
+        return None
 
 
 def read_text(path: Path, notes: list[str]) -> str | None:

@@ -121,5 +121,5 @@ def _colour_bar(figure: Figure, axes: Any) -> None:
     labels = bar.ax.get_xticklabels()
     labels[0].set_horizontalalignment("left")
     labels[2].set_horizontalalignment("right")
-    bar.ax.tick_params(length=0, labelsize=8)
+    bar.ax.tick_params(length=0, labelsize=9)
     bar.outline.set_visible(False)  # type: ignore[operator]
