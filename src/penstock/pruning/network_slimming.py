@@ -47,7 +47,7 @@ class NetworkSlimming:
     def prune(self, network: nn.Module, example: Tensor, budget: Budget) -> Pruned:
         """A copy without the least important channels; its outputs are those of the masked network."""
         if any(isinstance(module, GatedConv2d) for module in network.modules()):
-            raise PruningError("the network is gated: gates have replaced its norms' scales; prune first, then gate")
+            raise PruningError("the network is gated: its norms have no scales to go by; prune before gating")
         found = find_removable(network, example)
         ranked = rank(found)
         if not ranked:
@@ -66,12 +66,12 @@ class NetworkSlimming:
         mask_channels(masked, found.ties, gone)
         small: nn.Module = found.without(gone, example)
         _check(masked, small, example)
-        if hasattr(network, "preprocess"):
-            small.preprocess = network.preprocess
         return Pruned(
             network=small,
             layers=tuple(cuts),
             threshold=ranked[min(count, len(ranked) - 1)].importance,
+            channels_before=found.channels(),
+            channels_after=found.channels() - sum(channel.layers for channel in ranked[:count]),
             weights_before=_weights(network),
             weights_after=_weights(small),
             left_alone=found.left_alone,
@@ -132,9 +132,7 @@ def _importance(network: nn.Module, ties: Ties, roots: Iterable[int]) -> dict[in
 def _how_many(found: Removable, ranked: list[Channel], budget: Budget) -> int:
     """How many of the ranked channels the budget removes."""
     if budget.ratio is not None:
-        total = sum(
-            found.ties.root(slot) in found.roots for slots in found.ties.writes.values() for slot in slots
-        )
+        total = found.channels()
         most = sum(channel.layers for channel in ranked)
         if budget.ratio * total > most:
             raise PruningError(

@@ -53,12 +53,15 @@ class LayerCut:
 class Pruned:
     """The smaller network and what it took. MACs are for one image of the example's size, without the norms.
 
+    `channels_…` counts the output channels that could go, those of all layers tied together one by one.
     `threshold` is the least importance that stayed. `left_alone` says why a layer could not be cut.
     """
 
     network: nn.Module = field(repr=False)
     layers: tuple[LayerCut, ...]
     threshold: float
+    channels_before: int
+    channels_after: int
     weights_before: int
     weights_after: int
     left_alone: dict[str, str] = field(default_factory=dict)
@@ -82,13 +85,9 @@ class Pruned:
         return self.weights_before / max(1, self.weights_after)
 
     @property
-    def channels_before(self) -> int:
-        """Output channels of the layers that could be cut."""
-        return sum(layer.channels_before for layer in self.layers if layer.layer not in self.left_alone)
-
-    @property
-    def channels_after(self) -> int:
-        return sum(layer.channels_after for layer in self.layers if layer.layer not in self.left_alone)
+    def ratio(self) -> float:
+        """The share of the channels that went, of those that could go."""
+        return 1 - self.channels_after / max(1, self.channels_before)
 
 
 class Method(Protocol):

@@ -39,6 +39,11 @@ class Removable:
     left_alone: dict[str, str]
     layers: tuple[WeightLayer, ...]
 
+    def channels(self) -> int:
+        """How many output channels of convolutions and linear layers may go."""
+        written = [slot for slots in self.ties.writes.values() for slot in slots]
+        return sum(self.ties.root(slot) in self.roots for slot in written)
+
     def outputs(self, layer: str) -> Slots:
         """The slots of what `layer` writes; empty if its channels could not be followed."""
         return self.ties.writes.get(layer, self.ties.carries.get(layer, []))
