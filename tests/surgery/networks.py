@@ -13,7 +13,7 @@ from penstock.gating import GatedConv2d, gated_layers, summarise
 
 
 def quick(build: Callable[[], nn.Module]) -> nn.Module:
-    """Build a network without drawing every weight: they are tiles of one random vector, scaled as He would."""
+    """Build a network without drawing every weight: they are tiles of one random vector."""
     with torch.device("meta"):
         network = build()
     network.to_empty(device="cpu")
@@ -63,7 +63,7 @@ def stir_gates(gated: nn.Module, images: Tensor, dead: float = 0.0, seed: int = 
     def stir(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         assert isinstance(layer, GatedConv2d)
         summary = summarise(inputs[0], layer.gate.summary)
-        weight = torch.randn(layer.gate.weight.shape, generator=generator, dtype=torch.float64).to(summary)
+        weight = torch.randn(layer.gate.weight.shape, generator=generator).to(summary)
         reach = (summary @ weight).abs().max().clamp(min=1e-12)
         layer.gate.weight.copy_(0.5 * weight / reach)
         layer.gate.bias.copy_(torch.ones_like(layer.gate.bias))

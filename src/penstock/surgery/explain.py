@@ -11,7 +11,7 @@ from torch.nn.modules.conv import _ConvNd
 from penstock.errors import SurgeryError
 from penstock.gating import GatedConv2d
 from penstock.surgery.sites import Verdict, find_sites
-from penstock.surgery.trace import capture_notes, trace
+from penstock.surgery.trace import capture_notes, trace, unwrapped
 
 _RECORD = "penstock.explanation"
 
@@ -75,6 +75,7 @@ def explain(network: nn.Module, example: Tensor | None = None, keep_dense: Seque
 
     For a network without gates give an `example` too, and it says what add_gates would do.
     """
+    network = unwrapped(network)
     if isinstance(network, fx.GraphModule) and _RECORD in network.meta:
         return _with_present_state(network)
     if example is None:

@@ -21,7 +21,7 @@ from penstock.gating import SUMMARIES, GatedConv2d, check_density
 from penstock.surgery.explain import record
 from penstock.surgery.ops import module_of
 from penstock.surgery.sites import Site, find_sites
-from penstock.surgery.trace import trace
+from penstock.surgery.trace import trace, unwrapped
 
 # Below this |γ| the quotient b/|γ| would make the gate's gradients explode, so ρ stops here and the filter
 # shrinks instead.
@@ -52,6 +52,7 @@ def add_gates(
         raise SurgeryError(f"init: expected one of {', '.join(map(repr, _INITS))}, got {init!r}")
     if summary not in SUMMARIES:
         raise SurgeryError(f"summary: expected one of {', '.join(map(repr, SUMMARIES))}, got {summary!r}")
+    model = unwrapped(model)
     check_weights(model)
     traced = trace(model, example)
     verdicts = find_sites(traced, model, keep_dense)

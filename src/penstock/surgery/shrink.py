@@ -22,7 +22,7 @@ from penstock.surgery.ops import Kind, kind_of
 from penstock.surgery.ties import Slots, Ties, find_ties
 from penstock.surgery.trace import annotate_shapes, shape_of, trace
 
-_REPORT = "penstock.removal"
+REPORT = "penstock.removal"
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def cut(traced: fx.GraphModule, ties: Ties, stay: set[int], example: Tensor) -> 
     annotate_shapes(traced, example)
     after = _sizes(traced)
     layers = _weights_of(traced)
-    traced.meta[_REPORT] = Removal(
+    traced.meta[REPORT] = Removal(
         layers=tuple(Width(name, width, layers[name].weight.shape[0]) for name, width in widths.items()),
         weights_before=before[0],
         weights_after=after[0],
@@ -112,9 +112,9 @@ def cut(traced: fx.GraphModule, ties: Ties, stay: set[int], example: Tensor) -> 
 def removal_report(network: nn.Module) -> Removal:
     """What the removal that made `network` saved."""
     meta = network.meta if isinstance(network, fx.GraphModule) else {}
-    if _REPORT not in meta:
+    if REPORT not in meta:
         raise LayerError("no channel was removed from this network; use remove_unused or keep_channels first")
-    return meta[_REPORT]
+    return meta[REPORT]
 
 
 def _weights_of(network: nn.Module) -> dict[str, _ConvNd | nn.Linear]:

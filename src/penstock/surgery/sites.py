@@ -149,25 +149,40 @@ def _fate(start: fx.Node) -> str:
     zero channel into something else; after one, a suppressed channel has had its effect and anything may
     follow.
     """
-    seen: set[tuple[fx.Node, bool]] = set()
-    waiting = [(user, False) for user in start.users]
+    seen: set[tuple[fx.Node, fx.Node, bool]] = set()
+    waiting = [(start, user, False) for user in start.users]
     while waiting:
-        node, activated = waiting.pop()
-        if (node, activated) in seen:
+        step = waiting.pop()
+        if step in seen:
             continue
-        seen.add((node, activated))
+        seen.add(step)
+        source, node, activated = step
         kind = kind_of(node)
         if kind is Kind.OUTPUT:
             return "its output reaches the network's output with no other layer with weights in between"
         if kind in (Kind.WEIGHT, Kind.GATED):
             continue
+        if not activated and _only_scales(node, source):
+            continue  # the product stands among the source's users, and is walked from there
         if not activated:
             if kind is Kind.ADD and not _adds_features(node):
                 return f"{_describe(node)} adds a constant to it, so a suppressed channel would not stay zero"
             if kind not in _HARMLESS and kind not in (Kind.ACTIVATION, Kind.ADD):
                 return f"{_describe(node)} follows, which does not keep a suppressed channel at zero"
-        waiting.extend((user, activated or kind is Kind.ACTIVATION) for user in node.users)
+        waiting.extend((node, user, activated or kind is Kind.ACTIVATION) for user in node.users)
     return ""
+
+
+def _only_scales(node: fx.Node, source: fx.Node) -> bool:
+    """Whether all that comes of `node` is multiplied onto `source` again, as in ``x * sigmoid(x)``."""
+    if not node.users or kind_of(node) in (Kind.WEIGHT, Kind.GATED, Kind.OUTPUT):
+        return False
+    return all(
+        source in user.all_input_nodes
+        if kind_of(user) is Kind.MULTIPLY
+        else len(user.all_input_nodes) == 1 and _only_scales(user, source)
+        for user in node.users
+    )
 
 
 def _adds_features(node: fx.Node) -> bool:
