@@ -1,0 +1,161 @@
+"""Checkpoints: a network in, one safetensors file out; the file in, the same network out. Never a pickle.
+
+    save(gated, "r18.safetensors")
+    gated = load("r18.safetensors")              # a zoo network: made anew, as recorded
+    gated = load("mine.safetensors", MyNet())    # the user's own: its dense form is given
+
+The file names the network's definition but holds no code. A name of the zoo is always followed; an import
+path only with ``trust_import=True``, because importing a module runs it.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from penstock.errors import CheckpointError, PenstockError
+from penstock.exporting.container import read_container, read_description, write_container
+from penstock.exporting.describe import Description, describe, from_plain, to_plain
+from penstock.exporting.rebuild import (
+    WithoutChance,
+    add_recorded_gates,
+    fill_with_zeros,
+    fit_to_shapes,
+    put_tensors,
+    set_gates,
+)
+from penstock.gating import gated_layers
+from penstock.zoo.definition import MAKERS
+
+
+def save(
+    network: nn.Module,
+    path: str | Path,
+    *,
+    definition: str | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> None:
+    """Write `network` to `path`, atomically: weights, gates, densities, removed channels, preprocess.
+
+    definition: "module:callable" that makes the dense network, for networks that are not from the zoo;
+    without one, loading needs the model: ``load(path, model)``. notes: anything that JSON can hold.
+    """
+    if not isinstance(network, nn.Module):
+        raise CheckpointError(f"save: expected a torch.nn.Module, got {type(network).__name__}")
+    from penstock import __version__
+
+    description = describe(network, definition, dict(notes or {}), __version__)
+    tensors = network.state_dict()
+    strange = [name for name, tensor in tensors.items() if not isinstance(tensor, Tensor) or tensor.is_meta]
+    if strange:
+        raise CheckpointError(
+            f"{path}: {strange[0]!r} of the network is not a tensor with values and cannot be saved"
+        )
+    try:
+        write_container(Path(path), tensors, to_plain(description))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: the definition's arguments and the notes must be data that JSON can hold ({error})"
+        ) from error
+
+
+def load(path: str | Path, model: nn.Module | None = None, *, trust_import: bool = False) -> nn.Module:
+    """The network that `save` wrote, in eval mode and on the model's device (the CPU without one).
+
+    model: the network's dense form, freshly made, for networks that are not from the zoo; it is left
+    untouched. trust_import: follow an import path named in the file; only for files whose origin you trust.
+    """
+    file = Path(path)
+    plain, tensors = read_container(file)
+    description = from_plain(plain, file)
+    network = _dense_form(file, description, tensors, model, trust_import)
+    try:
+        with torch.random.fork_rng(devices=[]):  # new gates are drawn at random, only to be replaced
+            network = _converted(network, description, tensors)
+        put_tensors(network, tensors, assign=model is None)
+        set_gates(network, description)
+    except PenstockError as error:
+        whose = "the model given" if model is not None else f"its definition {description.definition}"
+        raise CheckpointError(f"{file}: does not fit {whose}: {error}") from error
+    network.definition = description.definition  # type: ignore[assignment]
+    if description.preprocess is not None:
+        network.preprocess = description.preprocess  # type: ignore[assignment]
+    return network.eval()
+
+
+def _converted(network: nn.Module, description: Description, tensors: Mapping[str, Tensor]) -> nn.Module:
+    """The dense network with the gates and the widths of the one that was saved."""
+    if description.gates and not any(True for _ in gated_layers(network)):
+        network = add_recorded_gates(network, description)
+    if description.removal is not None:
+        network = fit_to_shapes(network, description, tensors)
+    return network
+
+
+def read_notes(path: str | Path) -> Description:
+    """What a checkpoint says about its network, without making it: definition, densities, notes and so on."""
+    return from_plain(read_description(Path(path)), path)
+
+
+def _dense_form(
+    file: Path,
+    description: Description,
+    tensors: Mapping[str, Tensor],
+    model: nn.Module | None,
+    trust_import: bool,
+) -> nn.Module:
+    if model is not None:
+        if not isinstance(model, nn.Module):
+            raise CheckpointError(f"load: expected a torch.nn.Module as model, got {type(model).__name__}")
+        return copy.deepcopy(model)
+    definition = description.definition
+    if definition is None:
+        raise CheckpointError(
+            f"{file}: the file does not say how its network is made; give the dense model: load(path, model)"
+        )
+    if "zoo" in definition:
+        return _from_zoo(file, description, tensors)
+    if not trust_import:
+        raise CheckpointError(
+            f"{file}: its network is made by {definition['import']!r}, and importing that runs its code; "
+            "give the dense model, load(path, model), or trust the file: load(path, trust_import=True)"
+        )
+    return _imported(file, definition["import"])
+
+
+def _from_zoo(file: Path, description: Description, tensors: Mapping[str, Tensor]) -> nn.Module:
+    import penstock.zoo  # noqa: F401  # registers the makers
+
+    assert description.definition is not None
+    name, arguments = description.definition["zoo"], description.definition["arguments"]
+    if name not in MAKERS:
+        raise CheckpointError(f"{file}: the zoo has no network {name!r}; there are: {', '.join(MAKERS)}")
+    try:
+        with torch.device("meta"), WithoutChance():  # shapes only: the values come from the file
+            network = MAKERS[name](**arguments)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise CheckpointError(f"{file}: cannot make {name}({arguments}): {error}") from error
+    for key, tensor in network.state_dict().items():  # before memory is taken for what a file asks for
+        if description.removal is None and key in tensors and tensors[key].shape != tensor.shape:
+            raise CheckpointError(
+                f"{file}: {key!r} has shape {tuple(tensors[key].shape)}, and {name}({arguments}) has "
+                f"{tuple(tensor.shape)} there; save the network again"
+            )
+    return fill_with_zeros(network)
+
+
+def _imported(file: Path, path: str) -> nn.Module:
+    module, _, name = path.partition(":")
+    try:
+        made = getattr(importlib.import_module(module), name)()
+    except (ImportError, AttributeError, TypeError) as error:
+        raise CheckpointError(f"{file}: cannot make its network by {path}(): {error}") from error
+    if not isinstance(made, nn.Module):
+        raise CheckpointError(f"{file}: {path}() gave a {type(made).__name__}, expected a torch.nn.Module")
+    return made

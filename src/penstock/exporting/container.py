@@ -1,0 +1,127 @@
+"""The checkpoint file: tensors and a plain description in, one safetensors file out, and back, checked.
+
+The file's metadata (safetensors keeps text only) has one entry, "penstock", JSON:
+
+    format    the format's version
+    network   the description
+    sha256    of the description and of every tensor's name, type, shape and bytes
+
+One entry, keys in order: the same network gives the same bytes. Nothing in the file is ever executed or
+unpickled; reading gives tensors and plain data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from penstock.errors import CheckpointError
+from penstock.files import write_atomically
+
+VERSION = 1
+_KEY = "penstock"
+
+
+def write_container(path: Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
+    """Write one file, whole or not at all."""
+    plain = _apart(tensors)
+    content = {"format": VERSION, "network": description, "sha256": _digest(description, plain)}
+    write_atomically(path, safetensors.torch.save(plain, {_KEY: _canonical(content)}))
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """The description alone; the tensors are not read, so the checksum is not checked."""
+    return _read(path, with_tensors=False)[0]
+
+
+def read_container(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The description and the tensors of a file that `write_container` wrote."""
+    return _read(path, with_tensors=True)
+
+
+def _read(path: Path, with_tensors: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if not path.is_file():
+        raise CheckpointError(f"{path}: there is no such file; check the path")
+    tensors: dict[str, Tensor] = {}
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            content = _content(path, file.metadata() or {})
+            if with_tensors:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CheckpointError(
+            f"{path}: not a whole safetensors file ({error}); it is cut off, damaged, or of another format. "
+            "Copy or download it again"
+        ) from error
+    description = content.get("network")
+    if not isinstance(description, dict):
+        raise CheckpointError(f"{path}: it does not describe its network; save the network again")
+    if with_tensors and content.get("sha256") != _digest(description, tensors):
+        raise CheckpointError(
+            f"{path}: its content does not match its checksum, so it was altered or damaged after it was "
+            "saved. Copy or download it again, or save the network again"
+        )
+    return description, tensors
+
+
+def _content(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
+    if "penstock-run" in metadata:
+        raise CheckpointError(
+            f"{path}: this is the state of a training run, not a network; "
+            "load the network's own file, or go on training with the same --out"
+        )
+    if _KEY not in metadata:
+        raise CheckpointError(
+            f"{path}: a safetensors file, but not one that penstock.save wrote. For plain weights use "
+            "safetensors.torch.load_file(path) and model.load_state_dict(...)"
+        )
+    try:
+        content = json.loads(metadata[_KEY])
+        version = content["format"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path}: its description is not readable ({error!r}); save the network again"
+        ) from error
+    if not isinstance(version, int) or version < 1:
+        raise CheckpointError(
+            f"{path}: its format version is {version!r}, expected a number; save the network again"
+        )
+    if version > VERSION:
+        raise CheckpointError(
+            f"{path}: written by a newer Penstock (format {version}; this one reads up to {VERSION}); "
+            "run: pip install --upgrade penstock"
+        )
+    return content
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False)
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """On the CPU, contiguous, each in memory of its own: safetensors refuses tensors that share theirs."""
+    plain: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        flat = tensor.detach().cpu().contiguous()
+        if flat.untyped_storage().data_ptr() in seen:
+            flat = flat.clone()
+        seen.add(flat.untyped_storage().data_ptr())
+        plain[name] = flat
+    return plain
+
+
+def _digest(description: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(_canonical(description).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

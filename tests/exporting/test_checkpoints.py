@@ -1,0 +1,448 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import penstock as ps
+from penstock.datasets.preprocess import Preprocess
+from penstock.errors import CheckpointError
+from penstock.exporting import read_notes
+from penstock.exporting.container import write_container
+from penstock.gating import gated_layers
+from penstock.surgery.shrink import keep_channels, removal_report
+
+
+def shaken(network: nn.Module) -> nn.Module:
+    """Weights and statistics that no initialisation would give."""
+    with torch.no_grad():
+        for module in network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.weight.normal_()
+                module.bias.normal_()
+                module.running_mean.normal_()  # type: ignore[union-attr]
+                module.running_var.uniform_(0.5, 2)  # type: ignore[union-attr]
+    return network.eval()
+
+
+def gates_shaken(network: nn.Module) -> nn.Module:
+    with torch.no_grad():
+        for _, layer in gated_layers(network):
+            layer.gate.weight.normal_(0, 0.01)
+            layer.gate.bias.uniform_(0, 0.5)
+            layer.shift.normal_()
+    return network
+
+
+class Mine(nn.Module):
+    """A user's network: a residual sum, a depthwise convolution, a reshape with its sizes written out."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, padding=1)
+        self.block = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn = nn.BatchNorm2d(width)
+        self.depthwise = nn.Conv2d(width, width, 3, groups=width, padding=1)
+        self.last = nn.Conv2d(width, 6, 1)
+        self.head = nn.Linear(6 * 16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x).relu()
+        x = (x + self.bn(self.block(x))).relu()
+        x = self.last(self.depthwise(x).relu()).relu()
+        return self.head(nn.functional.adaptive_avg_pool2d(x, 4).view(-1, 96))
+
+
+def same(first: nn.Module, second: nn.Module, x: Tensor) -> None:
+    ours, theirs = first.state_dict(), second.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    with torch.no_grad():
+        expected = first.eval()(x)
+        assert expected.isfinite().all()
+        assert torch.equal(expected, second.eval()(x))
+    densities = [{name: layer.density for name, layer in gated_layers(net)} for net in (first, second)]
+    assert densities[0] == densities[1]
+    winners = [{name: int(layer.winners) for name, layer in gated_layers(net)} for net in (first, second)]
+    assert winners[0] == winners[1]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "network.safetensors"
+
+
+@pytest.mark.parametrize(("make", "size"), [("m_cifarnet", 32), ("resnet18", 32)])
+def test_dense_zoo_networks_come_back_equal(make: str, size: int, path: Path) -> None:
+    network = shaken(getattr(ps.zoo, make)(classes=7))
+    ps.save(network, path)
+    loaded = ps.load(path)
+    assert type(loaded) is type(network)
+    assert not loaded.training
+    same(network, loaded, torch.randn(2, 3, size, size))
+    assert all(parameter.requires_grad for parameter in loaded.parameters())
+
+
+@pytest.mark.parametrize("summary", ["l1", "l2", "linf", "variance"])
+def test_gated_networks_come_back_with_densities_by_layer(summary: str, path: Path) -> None:
+    x = torch.randn(3, 3, 32, 32)
+    gated = gates_shaken(
+        ps.add_gates(shaken(ps.zoo.m_cifarnet()), x, 0.55, summary=summary, keep_dense=["conv6"])
+    )
+    ps.set_density(gated, {"conv3": 0.25, "conv7": 1.0})
+    ps.save(gated, path)
+    loaded = ps.load(path)
+    same(gated, loaded, x)
+    assert {layer.gate.summary for _, layer in gated_layers(loaded)} == {summary}
+    assert not ps.explain(loaded)["conv6"].gated
+    assert [conv.gated for conv in ps.explain(loaded).convolutions] == [i != 6 for i in range(8)]
+
+
+def test_a_network_after_remove_unused_comes_back_as_small(path: Path) -> None:
+    x = torch.randn(4, 3, 32, 32)
+    gated = gates_shaken(ps.add_gates(shaken(ps.zoo.m_cifarnet()), x, 0.4))
+    small = ps.remove_unused(gated, x)
+    ps.save(small, path)
+    loaded = ps.load(path)
+    same(small, loaded, x)
+    assert removal_report(loaded) == removal_report(small)
+    assert sum(p.numel() for p in loaded.parameters()) < sum(p.numel() for p in gated.parameters())
+    again = path.with_name("again.safetensors")
+    ps.save(loaded, again)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_a_statically_pruned_network_comes_back_dense_and_then_gated(path: Path) -> None:
+    x = torch.randn(2, 3, 32, 32)
+    pruned = keep_channels(shaken(ps.zoo.m_cifarnet()), x, {"conv1": range(20), "conv5": range(0, 192, 3)})
+    ps.save(pruned, path)
+    same(pruned, ps.load(path), x)
+    gated = gates_shaken(ps.add_gates(pruned, x, 0.5))
+    ps.save(gated, path)
+    same(gated, ps.load(path), x)
+
+
+def test_a_pruned_and_gated_resnet_comes_back(path: Path) -> None:
+    x = torch.randn(2, 3, 32, 32)
+    keep = {"layer1.0.conv1": range(30), "layer4.1.conv1": range(100, 200)}
+    pruned = keep_channels(shaken(ps.zoo.resnet18(classes=5)), x, keep)
+    gated = gates_shaken(ps.add_gates(pruned, x, 0.6))
+    ps.save(gated, path)
+    same(gated, ps.load(path), x)
+
+
+def test_a_users_own_model_is_gated_and_filled_as_recorded_and_stays_untouched(path: Path) -> None:
+    x = torch.randn(2, 3, 16, 16)
+    gated = gates_shaken(ps.add_gates(shaken(Mine()), x, 0.5, keep_dense=["last"]))
+    ps.save(gated, path)
+    mine = Mine()
+    before = {name: tensor.clone() for name, tensor in mine.state_dict().items()}
+    same(gated, ps.load(path, mine), x)
+    assert all(torch.equal(before[name], tensor) for name, tensor in mine.state_dict().items())
+    same(gated, ps.load(path, ps.add_gates(mine, x, keep_dense=["last"])), x)
+
+
+def test_a_users_own_model_comes_back_smaller_reshapes_and_depthwise_convolutions_included(
+    path: Path,
+) -> None:
+    x = torch.randn(2, 3, 16, 16)
+    pruned = keep_channels(shaken(Mine()), x, {"stem": range(3), "block": range(3), "last": [1, 4]})
+    assert pruned.get_submodule("depthwise").groups == 3
+    assert pruned.get_submodule("head").in_features == 32
+    ps.save(pruned, path)
+    same(pruned, ps.load(path, Mine()), x)
+
+
+def test_a_users_dense_model_comes_back(path: Path) -> None:
+    network = shaken(Mine())
+    ps.save(network, path)
+    same(network, ps.load(path, Mine()), torch.randn(2, 3, 16, 16))
+    with pytest.raises(CheckpointError, match=r"does not say how its network is made; .*load\(path, model\)"):
+        ps.load(path)
+
+
+def test_an_import_path_is_followed_only_on_request(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = path.parent / "home"
+    home.mkdir()
+    (home / "penstock_test_models.py").write_text(
+        "from torch import nn\n"
+        "def build():\n    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())\n"
+        "def number():\n    return 3\n"
+    )
+    monkeypatch.syspath_prepend(home)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    ps.save(network, path, definition="penstock_test_models:build")
+    with pytest.raises(CheckpointError, match=r"penstock_test_models:build.*trust_import=True"):
+        ps.load(path)
+    assert "penstock_test_models" not in sys.modules
+    same(network, ps.load(path, trust_import=True), torch.randn(1, 3, 8, 8))
+    assert "penstock_test_models" in sys.modules
+    for bad, said in (("number", "gave a int"), ("nothing", "nothing")):
+        ps.save(network, path, definition=f"penstock_test_models:{bad}")
+        with pytest.raises(CheckpointError, match=said):
+            ps.load(path, trust_import=True)
+    ps.save(network, path, definition="penstock_no_such_module:build")
+    with pytest.raises(CheckpointError, match="penstock_no_such_module"):
+        ps.load(path, trust_import=True)
+    with pytest.raises(CheckpointError, match="module:callable"):
+        ps.save(network, path, definition="os.system('true')")
+    sys.modules.pop("penstock_test_models")
+
+
+def test_preprocess_and_notes_travel(path: Path) -> None:
+    network = ps.zoo.m_cifarnet()
+    network.preprocess = Preprocess((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))  # type: ignore[assignment]
+    gated = ps.add_gates(network, torch.randn(1, 3, 32, 32), 0.5)
+    ps.save(gated, path, notes={"top1": 90.6, "data": "cifar10"})
+    loaded = ps.load(path)
+    assert loaded.preprocess == network.preprocess
+    raw = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    assert torch.equal(loaded.preprocess(raw), network.preprocess(raw))  # type: ignore[operator]
+    said = read_notes(path)
+    assert said.notes == {"top1": 90.6, "data": "cifar10"}
+    assert said.definition == {"zoo": "m_cifarnet", "arguments": {"classes": 10, "dropout": 0.0}}
+    assert said.input_shape == (3, 32, 32)
+    assert said.written_by == ps.__version__
+    network.preprocess = torch.nn.Identity()
+    with pytest.raises(CheckpointError, match="preprocess is a Identity"):
+        ps.save(network, path)
+    with pytest.raises(CheckpointError, match="JSON"):
+        ps.save(ps.zoo.m_cifarnet(), path, notes={"when": object()})
+
+
+def test_types_and_shared_weights_survive(path: Path) -> None:
+    half = shaken(ps.zoo.m_cifarnet()).to(torch.bfloat16)
+    ps.save(half, path)
+    assert {p.dtype for p in ps.load(path).parameters()} == {torch.bfloat16}
+    tied = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1))
+    tied[1].weight = tied[0].weight
+    ps.save(tied, path)
+    twin = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1))
+    twin[1].weight = twin[0].weight
+    loaded = ps.load(path, twin)
+    assert loaded[1].weight is loaded[0].weight  # type: ignore[index]
+    same(tied, loaded, torch.randn(1, 3, 4, 4))
+
+
+def test_loading_draws_no_chance(path: Path) -> None:
+    ps.save(ps.add_gates(ps.zoo.m_cifarnet(), torch.randn(1, 3, 32, 32)), path)
+    state = torch.random.get_rng_state()
+    ps.load(path)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_loading_imports_no_compiler(path: Path) -> None:
+    # torch's meta device does so for a random fill, and then loading takes seconds.
+    ps.save(ps.zoo.resnet18(classes=2), path)
+    code = (
+        f"import sys, penstock; penstock.load({str(path)!r}); "
+        "print([name for name in ('sympy', 'torch._dynamo', 'torch._inductor') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_an_interrupted_save_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = shaken(Mine())
+    ps.save(network, path)
+    before = path.read_bytes()
+
+    def crash(descriptor: int) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "fsync", crash)
+    with pytest.raises(OSError, match="no space"):
+        ps.save(shaken(Mine()), path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+# What can be wrong with a file.
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("good") / "good.safetensors"
+    torch.manual_seed(0)
+    gated = ps.add_gates(shaken(Mine(4)), torch.randn(1, 3, 16, 16), 0.5)
+    ps.save(gated, file, notes={"a": 1})
+    return file
+
+
+def rewritten(good: Path, target: Path, change: Any) -> Path:
+    """The same file with its description or tensors changed and its checksum made anew."""
+    with safetensors.safe_open(good, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        description = json.loads(file.metadata()["penstock"])["network"]
+    change(description, tensors)
+    write_container(target, tensors, description)
+    return target
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"nowhere\.safetensors: there is no such file"):
+        ps.load(tmp_path / "nowhere.safetensors")
+
+
+@settings(max_examples=25)
+@given(st.floats(0, 1, exclude_max=True))
+def test_a_truncated_file_is_refused_wherever_it_was_cut(good: Path, share: float) -> None:
+    whole = good.read_bytes()
+    cut = good.with_name("cut.safetensors")
+    cut.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(CheckpointError, match=r"cut\.safetensors: .*(again|path)"):
+        ps.load(cut, Mine(4))
+
+
+@settings(max_examples=40)
+@given(st.floats(0, 1, exclude_max=True), st.integers(1, 255))
+def test_one_altered_byte_anywhere_is_noticed(good: Path, share: float, flip: int) -> None:
+    content = bytearray(good.read_bytes())
+    content[int(share * len(content))] ^= flip
+    altered = good.with_name("altered.safetensors")
+    altered.write_bytes(bytes(content))
+    with pytest.raises(CheckpointError, match=r"altered\.safetensors"):
+        ps.load(altered, Mine(4))
+
+
+def test_foreign_files_are_told_apart(tmp_path: Path) -> None:
+    picture, pickle = tmp_path / "picture.png", tmp_path / "weights.pt"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    torch.save({"weight": torch.zeros(1)}, pickle)
+    for file in (picture, pickle):
+        with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+            ps.load(file, Mine())
+    plain, state = tmp_path / "plain.safetensors", tmp_path / "state.safetensors"
+    safetensors.torch.save_file({"weight": torch.zeros(1)}, plain)
+    with pytest.raises(CheckpointError, match=r"not one that penstock\.save wrote.*load_state_dict"):
+        ps.load(plain, Mine())
+    safetensors.torch.save_file({"weight": torch.zeros(1)}, state, {"penstock-run": "1"})
+    with pytest.raises(CheckpointError, match="state of a training run"):
+        ps.load(state)
+    with pytest.raises(CheckpointError, match="no such file"):
+        ps.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [(2, "newer Penstock.*pip install"), (0, "'?0'?"), ("x", "'x'")]
+)
+def test_other_format_versions(tmp_path: Path, version: object, said: str) -> None:
+    file = tmp_path / "file.safetensors"
+    content = json.dumps({"format": version, "network": {}, "sha256": ""})
+    safetensors.torch.save_file({"weight": torch.zeros(1)}, file, {"penstock": content})
+    with pytest.raises(CheckpointError, match=said):
+        ps.load(file, Mine())
+    with pytest.raises(CheckpointError, match=said):
+        read_notes(file)
+
+
+def test_another_model_is_refused_with_the_tensor_that_does_not_fit(good: Path) -> None:
+    with pytest.raises(
+        CheckpointError, match=r"does not fit the model given: 'block.*\(4, 4, 3, 3\).*\(8, 8, 3, 3\)"
+    ):
+        ps.load(good, Mine(8))
+    with pytest.raises(CheckpointError, match=r"'block'.*there is no such layer"):
+        ps.load(good, nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3)))
+    with pytest.raises(CheckpointError, match=r"expected a torch\.nn\.Module as model, got str"):
+        ps.load(good, "Mine")  # type: ignore[arg-type]
+    with pytest.raises(CheckpointError, match=r"expected a torch\.nn\.Module, got dict"):
+        ps.save({}, good.with_name("never.safetensors"))  # type: ignore[arg-type]
+
+
+def _drop(description: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    del tensors["head.bias"]
+
+
+def _add(description: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    tensors["surprise"] = torch.zeros(1)
+
+
+def _widen(description: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    tensors["head.bias"] = torch.zeros(6)
+
+
+def _forget_shape(description: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    description["input_shape"] = None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_drop, "'head.bias' missing"),
+        (_add, "'surprise' unexpected"),
+        (_widen, r"'head\.bias' has shape \(6,\)"),
+        (_forget_shape, "does not record the input's shape"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(good: Path, tmp_path: Path, change: Any, said: str) -> None:
+    file = rewritten(good, tmp_path / "file.safetensors", change)
+    with pytest.raises(CheckpointError, match=rf"file\.safetensors: does not fit the model given: .*{said}"):
+        ps.load(file, Mine(4))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"gates": {"stem": {"density": 2.0, "summary": "l1"}}},
+        {"gates": {"stem": {"density": 0.5, "summary": "median"}}},
+        {"gates": {"stem": 0.5}},
+        {"gates": 3},
+        {"input_shape": [3, -1, 16]},
+        {"input_shape": "3x16x16"},
+        {"preprocess": {"mean": [0.5]}},
+        {"definition": {"import": "os; system:x"}},
+        {"definition": {"zoo": "m_cifarnet", "arguments": {"classes": [10]}}},
+        {"definition": 3},
+        {"removal": {"layers": 1}},
+        {"reshapes": {"view": ["x"]}},
+        {"notes": 3},
+    ],
+)
+def test_a_description_that_cannot_be_right_is_refused(
+    good: Path, tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    file = rewritten(
+        good, tmp_path / "file.safetensors", lambda description, tensors: description.update(wrong)
+    )
+    with pytest.raises(
+        CheckpointError, match=r"file\.safetensors: its description has a part that cannot be right"
+    ):
+        ps.load(file, Mine(4))
+
+
+def test_a_zoo_name_or_argument_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    file, out = tmp_path / "zoo.safetensors", tmp_path / "out.safetensors"
+    ps.save(ps.zoo.m_cifarnet(), file)
+
+    def set_definition(name: str, arguments: dict[str, Any]) -> Any:
+        return lambda description, tensors: description.update(
+            definition={"zoo": name, "arguments": arguments}
+        )
+
+    with pytest.raises(CheckpointError, match=r"no network 'alexnet'.*m_cifarnet"):
+        ps.load(rewritten(file, out, set_definition("alexnet", {})))
+    with pytest.raises(CheckpointError, match="cannot make m_cifarnet"):
+        ps.load(rewritten(file, out, set_definition("m_cifarnet", {"colours": 3})))
+    # A file cannot make the reader take memory that its own tensors do not account for.
+    with pytest.raises(CheckpointError, match=r"'fc\.weight' has shape \(10, 192\)"):
+        ps.load(rewritten(file, out, set_definition("m_cifarnet", {"classes": 10**9})))
+
+
+def test_nothing_in_the_room_can_unpickle() -> None:
+    folder = Path(ps.__file__).parent
+    for source in folder.rglob("*.py"):
+        text = source.read_text()
+        assert "import pickle" not in text, source
+        assert "torch.load(" not in text, source
+        assert "torch.save(" not in text.replace("safetensors.torch.save(", ""), source
+        assert "allow_pickle=True" not in text, source
