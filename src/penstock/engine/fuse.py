@@ -45,16 +45,18 @@ def _drop_unread(network: Network) -> None:
 
 
 def _small_convs_to_linear(network: Network) -> None:
-    """A dense 1×1 convolution of a 1×1 map (squeeze and excitation) is a linear layer."""
+    """A dense convolution that sees its whole input at once is a linear layer (squeeze and excitation, VGG's head)."""
     for place, step in enumerate(network.steps):
         if not isinstance(step, Conv) or step.gates is not None or step.groups != 1:
             continue
-        if network.values[step.inputs[0]].area != 1 or step.weights.shape[2:] != (1, 1) or step.padding != (0, 0):
+        source = network.values[step.inputs[0]]
+        whole = step.weights.shape[2:] == (source.height, source.width) and step.padding == (0, 0)
+        if not whole or (source.area > 1 and step.dilation != (1, 1)):
             continue
         outputs = step.weights.shape[0]
         bias = np.zeros(outputs, np.float32) if step.bias is None else step.bias
         network.steps[place] = Linear(
-            step.name, step.inputs, step.output, weights=step.weights[:, :, 0, 0], bias=bias, layer=step.layer
+            step.name, step.inputs, step.output, weights=step.weights.reshape(outputs, -1), bias=bias, layer=step.layer
         )
 
 

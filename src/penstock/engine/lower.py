@@ -23,6 +23,7 @@ from penstock.engine.steps import (
     Affine,
     ChannelNorm,
     Concat,
+    Conv,
     Export,
     Floats,
     Import,
@@ -126,6 +127,8 @@ class _Lowering:
         function = function_of_module(module)
         if function is not None:
             return self._affine(node, self._source(node), function=function)
+        if type(module).__name__ == "ConvMlp" and type(module).__module__.startswith("timm."):
+            return self._conv_mlp(node, module)
         method = _MODULES.get(type(module))
         if method is None:
             why = opaque_modules(self.traced).get(str(node.target))
@@ -193,14 +196,32 @@ class _Lowering:
         self.network.steps.append(step)
         return Held(value)
 
+    def _conv_mlp(self, node: fx.Node, module: Any) -> Held:
+        """timm's VGG head, which torch.fx cannot look into: pooled up to its kernel, two convolutions."""
+        held = self._map(node)
+        channels, height, width = self._size(held)
+        least = int(module.input_kernel_size)
+        if min(height, width) < least:
+            size = (channels, max(least, height), max(least, width))
+            held = Held(self._write(node, AdaptivePool, [held.value], size, kind="average"))
+        for name in ("1", "2"):
+            conv, function = getattr(module, f"fc{name}"), function_of_module(getattr(module, f"act{name}"))
+            _, height, width = self._size(held)
+            size = (height - conv.kernel_size[0] + 1, width - conv.kernel_size[1] + 1)
+            value = self.network.new_value(conv.out_channels, *size)
+            # Accounting cannot look into this module either, so its convolutions are not counted layers.
+            self.network.steps.append(dense_conv(conv, f"{node.target}.fc{name}", held.value, value))
+            if function is None:
+                raise self._missing(node, type(getattr(module, f"act{name}")).__name__)
+            held = self._affine(node, Held(value), function=function)
+        return held
+
     def _linear(self, node: fx.Node, module: nn.Linear) -> Held:
         held = self._source(node)
         channels, height, width = self._size(held)
         weights = to_floats(module.weight, str(node.target))
         bias = np.zeros(module.out_features, np.float32) if module.bias is None else to_floats(module.bias, str(node.target))
-        if held.form == "nhwc" or (held.form == "map" and channels == module.in_features and width == 1 and False):
-            from penstock.engine.steps import Conv
-
+        if held.form == "nhwc":
             kernel = weights[:, :, None, None]
             value = self._write(
                 node, Conv, [held.value], (module.out_features, height, width), weights=kernel, bias=bias,

@@ -1,0 +1,67 @@
+"""How the engine is compared with the masked PyTorch network.
+
+Both round differently, so where the k-th and the next saliency of a layer are nearly equal either choice of winners
+is right, and the values after it differ for good reason. Such an image is excused from there on, and counted. The
+rule: every channel on which the two disagree has a saliency within NEAR of the cut between winners and losers
+(or of zero, where being computed at all begins), relative to the layer's largest saliency.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from penstock.accounting import account
+from penstock.engine import Engine
+from penstock.gating import gated_layers
+
+NEAR = 1e-5
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Agreement:
+    images: int
+    excused: int
+
+
+def assert_agreement(network: nn.Module, engine: Engine, images: Tensor, text: str = "") -> Agreement:
+    """Same winners, outputs within TOLERANCE, MACs equal to the account's, image by image."""
+    with torch.no_grad():
+        wanted = network(images).numpy()
+    record = engine.record(images)
+    np.testing.assert_array_equal(record.outputs, engine(images).numpy(), err_msg="recording changes the result")
+    excused = np.zeros(len(images), bool)
+    layers = dict(gated_layers(network))
+    for name in engine.gated:
+        gains, saliency = layers[name].gains, layers[name].saliency
+        assert gains is not None
+        assert saliency is not None
+        for image in range(len(images)):
+            if not excused[image]:
+                excused[image] = _near_tie(
+                    gains[image].numpy() != 0, record.winners[name][image], saliency[image].numpy(), f"{name} of {text}"
+                )
+    assert np.isfinite(wanted).all()
+    counts = account(network, images).image_macs.numpy()
+    for image in np.flatnonzero(~excused):
+        scale = max(float(np.abs(wanted[image]).max()), 1e-3)
+        error = float(np.abs(record.outputs[image] - wanted[image]).max()) / scale
+        assert error <= TOLERANCE, f"image {image}: relative error {error:.2e} in {text}"
+        assert record.macs[image].sum() == counts[image], f"image {image}: MACs of {text}"
+    return Agreement(len(images), int(excused.sum()))
+
+
+def _near_tie(ours: np.ndarray, theirs: np.ndarray, saliency: np.ndarray, where: str) -> bool:
+    """Whether two choices of winners differ for good reason; they must not differ for another."""
+    if (ours == theirs).all():
+        return False
+    largest = float(saliency.max())
+    cut = float(saliency[ours].min()) if ours.any() else 0.0
+    differing = saliency[ours != theirs]
+    near = (np.abs(differing - cut) <= NEAR * largest) | (differing <= NEAR * largest)
+    assert near.all(), f"{where}: winners differ where no saliency is near the cut: {differing} against {cut}"
+    return True
