@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from penstock.accounting import account
 from penstock.errors import PruningError
+from penstock.exporting import load, save
 from penstock.gating import gated_layers
 from penstock.pruning import Budget, LayerCut, NetworkSlimming, Pruned
 from penstock.surgery import add_gates
@@ -101,6 +103,19 @@ def test_the_layers_of_a_residual_sum_lose_the_same_channels() -> None:
     assert kept["layer2.0.conv2"] == kept["layer2.0.downsample.0"] == kept["layer2.1.conv2"]
     assert len(kept["layer1.0.conv1"]) < 64
     assert kept["fc"] == tuple(range(1000))
+
+
+@pytest.mark.parametrize(("make", "size"), [(m_cifarnet, 32), (resnet18, 64)])
+def test_a_pruned_network_survives_its_checkpoint_with_and_without_gates(
+    make: type[nn.Module], size: int, tmp_path: Path
+) -> None:
+    x = torch.randn(2, 3, size, size)
+    small = NetworkSlimming().prune(randomised(make()), x, Budget(ratio=0.4)).network
+    for network in (small, add_gates(small, x, density=0.6)):
+        save(network, tmp_path / "model.safetensors")
+        again = load(tmp_path / "model.safetensors").eval()
+        with torch.no_grad():
+            assert torch.equal(again(x), network(x))
 
 
 @pytest.mark.parametrize("saving", [1.0, 1.19, 2.0, 5.0])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -100,6 +102,25 @@ class Interrupted(Exception):
     pass
 
 
+class Stopper(AbstractContextManager["Stopper"]):
+    """Stops the run after so many optimiser steps."""
+
+    def __init__(self, steps: int | None) -> None:
+        self.left = steps
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def step(self, step: Step) -> None:
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise Interrupted
+
+    def epoch(self, metrics: dict[str, Any], network: nn.Module) -> None:
+        assert metrics["epoch"] >= 1
+
+
 @pytest.mark.parametrize("steps", [1, 5, 8, 13])
 def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, steps: int) -> None:
     gates = Recipe(epochs=1, batch_size=16, density=0.5, learning_rate=0.02, average=0.9, threads=1)
@@ -108,16 +129,15 @@ def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, steps: in
 
     def run(out: Path, stop: int | None = None) -> dict[str, Tensor]:
         torch.manual_seed(3)
-        left = stop
+        watcher = Stopper(stop)
+        names: list[str] = []
 
-        def count(_: Step) -> None:
-            nonlocal left
-            if left is not None:
-                left -= 1
-                if left < 0:
-                    raise Interrupted
+        def watch(name: str, recipe: Recipe) -> Stopper:
+            names.append(name)
+            return watcher
 
-        outcome = prune_in_stages(Small(), NetworkSlimming(), images, None, plan, out=out, on_step=count)
+        outcome = prune_in_stages(Small(), NetworkSlimming(), images, None, plan, out=out, watch=watch)
+        assert names == ["round1/sparse", "round1/finetune", "gated"]
         assert outcome.gated is not None
         return outcome.network.state_dict() | {f"gated.{k}": v for k, v in outcome.gated.state_dict().items()}
 

@@ -21,12 +21,14 @@ from torch import Tensor, nn
 
 from penstock.accounting import account
 from penstock.cli.models import find_model
-from penstock.datasets import Preprocess, cifar10, hold_out
+from penstock.cli.progress import TrainingDisplay
+from penstock.cli.trainable import find_data
 from penstock.errors import PruningError
 from penstock.exporting import save
 from penstock.files import write_atomically
 from penstock.pruning import Budget, NetworkSlimming, Outcome, Plan, Pruned, Stage, prune_in_stages
-from penstock.training import Recipe, Step, evaluate
+from penstock.training import Recipe, evaluate
+from penstock.zoo.pretrained import available
 
 _COUNTED = 500  # images whose masks are counted
 _LABELS = {"network-slimming": "NS"}  # what the report's figures call a method
@@ -48,7 +50,8 @@ class Options:
     """Reach the budget in so many steps, each with its own training and fine-tuning."""
     sparsity: float = 1e-5
     """Weight of the Lasso on the norms' scales."""
-    data: Literal["cifar10"] = "cifar10"
+    data: str = "cifar10"
+    """cifar10, or sample, the embedded images."""
     holdout: int = 0
     """Hold out so many training images and score on them instead of the test set."""
     sparsity_epochs: int | None = None
@@ -68,34 +71,21 @@ class Options:
     recipe: Recipe = field(default_factory=Recipe)
     """How every stage trains; the density and its schedule are those of the gates."""
     json: bool = False
-    """Print the report as JSON."""
+    """Print JSON: a line an epoch, and the report as the last line."""
 
 
 def run(options: Options) -> int:
     plan = make_plan(options)
-    data = cifar10("train")
-    train_data, test_data = hold_out(data, options.holdout) if options.holdout else (data, cifar10("test"))
+    train_data, test_data = find_data(options.data, options.holdout)
     torch.manual_seed(options.recipe.seed)
-    network = find_model(options.model)
+    network = find_model(options.model, len(train_data.classes))
     teacher = find_model(options.teacher) if options.teacher else None
-    prepare = getattr(network, "preprocess", None) or Preprocess()
-
-    def show(step: Step) -> None:
-        if step.step % 20 == 0:
-            print(
-                f"\repoch {step.epoch + 1} step {step.step}/{step.steps} loss {step.loss:.3f} "
-                f"top-1 {100 * step.accuracy:.1f}% {step.images_per_second:.0f} images/s "
-                f"{step.seconds_left / 60:.0f} min left ",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
 
     def note(stage: Stage) -> None:
         score = "" if stage.score is None else f"top-1 {stage.score.top1:.2f}%"
         if stage.cut is not None:
             score = f"{stage.cut.ratio:.1%} of the channels, {stage.cut.saving:.2f}× fewer MACs, {score}"
-        print(f"\r{stage.name}: {score}", file=sys.stderr, flush=True)
+        print(f"{stage.name}: {score}", file=sys.stderr, flush=True)
 
     outcome = prune_in_stages(
         network,
@@ -106,13 +96,15 @@ def run(options: Options) -> int:
         out=options.out,
         teacher=teacher,
         on_stage=note,
-        on_step=show,
+        watch=lambda name, recipe: TrainingDisplay(recipe.epochs, options.json, name),
     )
     save(outcome.network, options.out / "model.safetensors")
     if outcome.gated is not None:
         save(outcome.gated, options.out / "gated" / "model.safetensors")
-    found = report(options, network, outcome, prepare(test_data.images[:_COUNTED]))
-    if Path(options.model).exists():  # a checkpoint: trained, so its accuracy is the curve's baseline
+    prepare = getattr(network, "preprocess", None) or train_data.preprocess
+    images = next(iter(test_data.test_batches(_COUNTED))).images
+    found = report(options, network, outcome, prepare(images))
+    if Path(options.model).exists() or options.model in available():  # trained: the curve's baseline
         found["baseline"] = asdict(evaluate(network, test_data)) | {"macs": found["macs_before"]}
     write_atomically(options.out / "pruning.json", json.dumps(found, indent=2).encode())
     for folder, curve in curves(options, found):

@@ -11,20 +11,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from penstock.datasets import ImageArrays, Preprocess
+from penstock.datasets import Images
 from penstock.errors import PruningError, TrainingError
 from penstock.files import write_atomically
 from penstock.pruning.protocol import Budget, Method, Pruned
 from penstock.surgery import add_gates
-from penstock.training import Recipe, Score, Step, TrainingResult, evaluate, train
+from penstock.training import Recipe, Score, Step, evaluate, train
+
+
+class Watcher(Protocol):
+    """What a display of a training does with its steps and epochs."""
+
+    def step(self, step: Step) -> None: ...
+
+    def epoch(self, metrics: dict[str, Any], network: nn.Module) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -71,23 +80,26 @@ class Outcome:
 def prune_in_stages(
     network: nn.Module,
     method: Method,
-    train_data: ImageArrays,
-    test_data: ImageArrays | None,
+    train_data: Images,
+    test_data: Images | None,
     plan: Plan,
     *,
     out: str | Path | None = None,
     teacher: nn.Module | None = None,
     on_stage: Callable[[Stage], None] | None = None,
-    on_step: Callable[[Step], None] | None = None,
-    on_epoch: Callable[[dict[str, Any], nn.Module], None] | None = None,
+    watch: Callable[[str, Recipe], AbstractContextManager[Watcher]] | None = None,
 ) -> Outcome:
-    """Prune a copy of `network`; with `out`, the same call goes on after an interruption."""
+    """Prune a copy of `network`; with `out`, the same call goes on after an interruption.
+
+    `watch` is called with a stage's name and recipe before it trains, for a display of that training.
+    """
     folder = None if out is None else Path(out)
     if folder is not None:
         _check_plan(folder / "plan.json", {"method": asdict(method), **asdict(plan)})  # type: ignore[call-overload]
     current = deepcopy(network)
-    prepare: Callable[[Tensor], Tensor] = getattr(network, "preprocess", None) or Preprocess()
-    example = prepare(train_data.images[:2])
+    prepare: Callable[[Tensor], Tensor] = getattr(network, "preprocess", None) or train_data.preprocess
+    current.preprocess = prepare  # type: ignore[assignment]  # travels with every network made from it
+    example = prepare(next(iter(train_data.test_batches(2))).images)
     stages: list[Stage] = []
     cuts: list[Pruned] = []
 
@@ -96,27 +108,19 @@ def prune_in_stages(
         if on_stage is not None:
             on_stage(stages[-1])
 
-    def trained(name: str, learner: nn.Module, recipe: Recipe, **options: Any) -> None:
-        place = None if folder is None else folder / name
-        result: TrainingResult = train(
-            learner,
-            train_data,
-            test_data,
-            recipe,
-            out=place,
-            teacher=teacher,
-            on_step=on_step,
-            on_epoch=on_epoch,
-            **options,
-        )
+    def fit(name: str, learner: nn.Module, recipe: Recipe, **options: Any) -> None:
+        if folder is not None:
+            options["out"] = folder / name
+        with nullcontext() if watch is None else watch(name, recipe) as watcher:
+            if watcher is not None:
+                options |= {"on_step": watcher.step, "on_epoch": watcher.epoch}
+            result = train(learner, train_data, test_data, recipe, teacher=teacher, **options)
         note(name, learner, result.score)
 
     for index in range(1, plan.rounds + 1):
         if plan.sparse is not None:
-            penalised = method.penalty(current) is not None
-            trained(
-                f"round{index}/sparse", current, plan.sparse, extra_loss=method.penalty if penalised else None
-            )
+            penalty = None if method.penalty(current) is None else method.penalty
+            fit(f"round{index}/sparse", current, plan.sparse, extra_loss=penalty)
         device = next(current.parameters()).device
         pruned = method.prune(current, example.to(device), _share(plan.budget, index / plan.rounds, cuts))
         cuts.append(pruned)
@@ -124,12 +128,12 @@ def prune_in_stages(
         score = None if test_data is None else evaluate(current, test_data, preprocess=prepare)
         note(f"round{index}/cut", current, score, pruned)
         if plan.finetune is not None:
-            trained(f"round{index}/finetune", current, plan.finetune)
+            fit(f"round{index}/finetune", current, plan.finetune)
     gated: nn.Module | None = None
     if plan.gated is not None:
         torch.manual_seed(plan.gated.seed)
         gated = add_gates(current, example.to(next(current.parameters()).device))
-        trained("gated", gated, plan.gated)
+        fit("gated", gated, plan.gated)
     return Outcome(current, gated, tuple(stages))
 
 

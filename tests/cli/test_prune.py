@@ -1,0 +1,138 @@
+"""penstock prune: the stages that options ask for, and the files that it leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import tyro
+
+from penstock.accounting import account
+from penstock.cli import prune
+from penstock.cli.main import main
+from penstock.datasets import sample
+from penstock.errors import PruningError
+from penstock.exporting import load
+from penstock.gating import gated_layers
+from penstock.reporting.runs import read_run
+
+_MODEL = """
+from torch import nn
+
+def make():
+    convolutions, channels = [], 3
+    for width in (8, 8, 16):
+        convolutions += [nn.Conv2d(channels, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        channels = width
+    return nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+"""
+
+
+def options(*words: str) -> prune.Options:
+    return tyro.cli(prune.Options, args=["m_cifarnet", "--out", "runs/x", *words])
+
+
+def test_the_options_make_the_plan() -> None:
+    words = (
+        "--saving 1.19 --density 0.6 --recipe.epochs 7 --sparsity-epochs 3 --sparsity-learning-rate 0.05 "
+        "--gate-epochs 9 --recipe.density-schedule anneal --recipe.cutout 8"
+    )
+    plan = prune.make_plan(options(*words.split()))
+    assert plan.budget.saving == 1.19
+    assert plan.sparse is not None
+    assert plan.finetune is not None
+    assert plan.gated is not None
+    assert (plan.sparse.epochs, plan.finetune.epochs, plan.gated.epochs) == (3, 7, 9)
+    assert (plan.sparse.learning_rate, plan.finetune.learning_rate) == (0.05, 0.1)
+    assert (plan.sparse.density, plan.sparse.density_schedule) == (1.0, "fixed")
+    assert (plan.gated.density, plan.gated.density_schedule) == (0.6, "anneal")
+    assert plan.sparse.cutout == plan.finetune.cutout == plan.gated.cutout == 8
+
+
+def test_no_epochs_means_no_stage_and_no_density_means_no_gates() -> None:
+    plan = prune.make_plan(options("--ratio", "0.4", "--sparsity-epochs", "0", "--finetune-epochs", "0"))
+    assert plan.sparse is None
+    assert plan.finetune is None
+    assert plan.gated is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "one of the two"),
+        (("--ratio", "0.4", "--saving", "2"), "one of the two"),
+        (("--ratio", "0.4", "--finetune-epochs", "-1"), "0 or more"),
+        (("--ratio", "0.4", "--density", "0.5", "--gate-epochs", "0"), "untrained"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(PruningError, match=message):
+        prune.make_plan(options(*words))
+
+
+def test_a_network_is_pruned_gated_and_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "small_models.py").write_text(_MODEL)
+    monkeypatch.syspath_prepend(tmp_path)
+    out = tmp_path / "ns"
+    command = [
+        *("prune", "small_models:make", "--out", str(out), "--data", "sample", "--saving", "1.5", "--json"),
+        *("--density", "0.5", "--recipe.epochs", "1", "--sparsity-epochs", "2", "--recipe.threads", "1"),
+    ]
+    assert main(command) == 0
+    printed = capsys.readouterr().out.splitlines()
+    found = json.loads(printed[-1])
+    assert found == json.loads((out / "pruning.json").read_text())
+    assert 1.5 <= found["saving"] < 1.8
+    assert found["gated_saving"] > found["saving"]
+    names = ["round1/sparse", "round1/cut", "round1/finetune", "gated"]
+    assert [stage["stage"] for stage in found["stages"]] == names
+    images = torch.randn(2, 3, 32, 32)
+    small = load(out / "model.safetensors", trust_import=True)
+    assert account(small, images, "paper").macs == found["macs"]
+    gated = load(out / "gated" / "model.safetensors", trust_import=True)
+    assert all(layer.density == 0.5 for _, layer in gated_layers(gated))
+    assert small.preprocess(sample().images[:1]).shape == (1, 3, 32, 32)
+
+    plain, boosted = read_run(out, tmp_path).sweep, read_run(out / "gated", tmp_path).sweep
+    assert plain is not None
+    assert boosted is not None
+    assert (plain.method, boosted.method) == ("NS", "NS+FBS")
+    assert plain.points[0].macs_paper == found["macs"]
+    assert boosted.points[0].density == 0.5
+    assert boosted.points[0].macs_executed == found["gated_macs_executed"] <= found["macs"]
+
+    # Done already: the same command trains nothing and finds the same.
+    assert main(command) == 0
+    again = json.loads(capsys.readouterr().out.splitlines()[-1])
+    for key in ("macs", "gated_macs", "cuts"):
+        assert again[key] == found[key]
+    assert [stage["top1"] for stage in again["stages"]] == [stage["top1"] for stage in found["stages"]]
+
+    assert main([*command[:-1], "2", "--ratio", "0.3"]) == 2
+    assert "one of the two" in capsys.readouterr().err
+    assert main([word if word != "1.5" else "1.7" for word in command]) == 2
+    assert "another plan" in capsys.readouterr().err
+
+
+def test_the_table_names_every_layer(capsys: pytest.CaptureFixture[str]) -> None:
+    layer = {"layer": "conv7", "channels_before": 192, "kept": [0, 1], "macs_before": 2000, "macs_after": 20}
+    found = {
+        "model": "m_cifarnet",
+        "method": "network-slimming",
+        "cuts": [{"layers": [layer]}],
+        "stages": [{"stage": "round1/cut", "top1": 50.0}, {"stage": "gated", "top1": 61.5}],
+        "macs": 20.0,
+        "saving": 100.0,
+        "density": 0.6,
+        "gated_macs": 12.0,
+        "gated_macs_executed": 11.0,
+        "gated_saving": 166.7,
+    }
+    prune.show_report(found)
+    said = capsys.readouterr().out
+    for words in ("conv7", "192", "100.00× fewer", "50.00%", "166.70× fewer", "61.50%", "0.6"):
+        assert words in said
