@@ -65,10 +65,20 @@ def norm_scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
     return scale, shift if norm.bias is None else shift + norm.bias.detach().double()
 
 
+def refuse_disguise(module: nn.Module, kind: type[nn.Module], shape: tuple[int, ...]) -> None:
+    """A subclass may compute something else (standardised weights, other padding): compare it with its base."""
+    if type(module).forward is kind.forward:
+        return
+    probe = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        own, plain = module(probe), kind.forward(module, probe)
+    if own.shape != plain.shape or not torch.allclose(own, plain, rtol=1e-5, atol=1e-6):
+        raise Unsupported(f"{type(module).__name__} does not compute what a plain {kind.__name__} does")
+
+
 def fold(conv: nn.Conv2d, norm: nn.Module | None) -> tuple[Tensor, Tensor | None]:
     """The weight and bias of a convolution with the batch norm after it folded in."""
-    if type(conv).forward is not nn.Conv2d.forward or type(conv)._conv_forward is not nn.Conv2d._conv_forward:
-        raise Unsupported(f"{type(conv).__name__} is not a plain Conv2d")
+    refuse_disguise(conv, nn.Conv2d, (1, conv.in_channels, 32, 32))
     weight, bias = conv.weight.detach(), None if conv.bias is None else conv.bias.detach()
     if norm is None:
         return weight, bias
@@ -103,6 +113,7 @@ def linear(call: Call) -> Value:
     w, x = call.writer, call.dense()
     bias: str | None
     if isinstance(call.module, nn.Linear):
+        refuse_disguise(call.module, nn.Linear, (1, call.module.in_features))
         weight = w.constant(call.module.weight.detach().t().contiguous(), "weight")
         bias = None if call.module.bias is None else w.constant(call.module.bias, "bias")
     else:
@@ -200,7 +211,7 @@ def avg_pool(call: Call) -> Value:
 
 
 def adaptive_pool(call: Call) -> Value:
-    """To one number a channel, or to a size that divides the map evenly."""
+    """Windows that may differ in size and overlap; an average of them is a product with a constant matrix."""
     x, w = call.stored(), call.writer
     average = "avg" in call.name
     size, wanted = x.shape[2:], call.shape[2:]
@@ -212,7 +223,19 @@ def adaptive_pool(call: Call) -> Value:
         window = [have // want for have, want in zip(size, wanted, strict=True)]
         name = w.op("AveragePool" if average else "MaxPool", x.name, kernel_shape=window, strides=window)
     else:
-        raise Unsupported(
-            f"adaptive pooling from {tuple(size)} to {tuple(wanted)}: the windows are not all alike"
-        )
+        if not average:
+            raise Unsupported(
+                f"adaptive max pooling from {tuple(size)} to {tuple(wanted)}: windows that differ"
+            )
+        rows, columns = (_averages(have, want) for have, want in zip(size, wanted, strict=True))
+        name = w.op("MatMul", w.constant(rows), w.op("MatMul", x.name, w.constant(columns.t().contiguous())))
     return call.like_input(name, x.nonnegative)
+
+
+def _averages(have: int, want: int) -> Tensor:
+    """(want, have): each row averages the positions of one of torch's adaptive windows."""
+    matrix = torch.zeros(want, have)
+    for place in range(want):
+        first, last = place * have // want, -(-(place + 1) * have // want)
+        matrix[place, first:last] = 1 / (last - first)
+    return matrix

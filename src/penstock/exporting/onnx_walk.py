@@ -20,6 +20,7 @@ from penstock.exporting import onnx_shapes as shapes
 from penstock.exporting.onnx_call import Call, Unsupported, static
 from penstock.exporting.onnx_gates import Gates
 from penstock.exporting.onnx_graph import GraphWriter, Value, dense_value
+from penstock.exporting.onnx_inside import trace_with_sizes
 from penstock.exporting.onnx_lists import listable
 from penstock.gating import GatedConv2d
 from penstock.surgery import Dense, channel_flow, shape_of
@@ -106,27 +107,32 @@ class Walk:
         self.problems: list[str] = []
 
     def run(self, graph: fx.Graph, image: str) -> list[tuple[str, Value]]:
-        """Write every step; returns the network's outputs with their names."""
+        """Write the whole network; returns its outputs with their names."""
+        shape = next(shape for node in graph.nodes if (shape := shape_of(node)) is not None)
+        found = self.write(graph, [dense_value(image, shape)])
+        if self.problems:
+            listed = "\n  ".join(self.problems)
+            raise ExportError(f"these steps cannot be written in ONNX, so nothing was written:\n  {listed}")
+        return found
+
+    def write(self, graph: fx.Graph, inputs: list[Value], prefix: str = "") -> list[tuple[str, Value]]:
+        """Write every step; what could not be written is in `problems` afterwards."""
+        given = iter(inputs)
         for node in graph.nodes:
             if node.op == "output":
-                if self.problems:
-                    raise ExportError(
-                        "these steps cannot be written in ONNX, so nothing was written:\n  "
-                        + "\n  ".join(self.problems)
-                    )
                 return self._outputs(node)
             shape = shape_of(node)
             if shape is None:  # sizes and tuples of tensors are worked out where they are used
                 continue
             if node.op == "placeholder":
-                self._keep(node, dense_value(image, shape))
+                self._keep(node, next(given))
                 continue
             try:
-                with self.writer.scope(_place(node)):
+                with self.writer.scope(f"{prefix}.{_place(node)}" if prefix else _place(node)):
                     self._step(node, shape)
             except Unsupported as error:
                 self.problems.append(f"{_describe(node)}: {error}")
-                self._keep(node, dense_value(image, shape))
+                self._keep(node, dense_value(inputs[0].name, shape))
         raise AssertionError("a traced graph ends with its output")
 
     def _step(self, node: fx.Node, shape: tuple[int, ...]) -> None:
@@ -166,9 +172,25 @@ class Walk:
             return call.x if node in self.folded else layers.batch_norm(call)
         if name == "getitem" and shape_of(node.args[0]) is None:  # type: ignore[arg-type]
             return self._piece(call)
-        if name not in _WRITERS or (module is not None and type(module) not in _MODULES):
+        if isinstance(module, nn.Linear):
+            return layers.linear(call)
+        if module is not None and type(module) not in _MODULES:
+            return self._inside(call, module)
+        if name not in _WRITERS:
             raise Unsupported("there is no ONNX writer for it")
         return _WRITERS[name](call)
+
+    def _inside(self, call: Call, module: nn.Module) -> Value:
+        """A module that torch.fx kept whole: traced with the sizes it really gets, written step by step."""
+        inner = trace_with_sizes(module, [value.shape for value in call.values.values()])
+        if inner is None:
+            raise Unsupported("there is no ONNX writer for it")
+        walk = Walk(inner, self.writer, self.gates, self.skipping)
+        named = walk.write(inner.graph, [call.dense(value) for value in call.values.values()], call.node.name)
+        self.problems.extend(f"in {_describe(call.node)}: {problem}" for problem in walk.problems)
+        if len(named) != 1:
+            raise Unsupported("it returns several tensors")
+        return named[0][1]
 
     def _gated(self, call: Call, layer: GatedConv2d) -> Value:
         relu_next = all(_name(user) == "relu" for user in call.node.users) and len(call.node.users) > 0
