@@ -1,0 +1,198 @@
+// Programs with numbers changed at random: each must be refused, or run within bounds.
+//
+//     fuzz_program [mutations] [seed]
+//
+// Meant to be built with AddressSanitizer and UBSan (`make sanitize`): a read or write out of bounds ends it.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "../runtime.h"
+
+namespace {
+
+using namespace penstock;
+using Row = std::vector<std::int64_t>;
+
+struct Arrays {
+  std::vector<std::int64_t> tensors, ops, args;
+  std::vector<float> scalars, weights;
+  std::int64_t layers = 0, knobs = 0;
+};
+
+// Writes a program down; tensors lie one after another.
+class Writer {
+ public:
+  Arrays arrays;
+
+  int tensor(bool planes, int channels, int height, int width, int halo) {
+    const Planes shape{height, width, halo};
+    const std::int64_t floats = (planes ? shape.stride() : 1) * channels;
+    const Row row{planes ? 0 : 1, channels, height, width, halo, next_};
+    arrays.tensors.insert(arrays.tensors.end(), row.begin(), row.end());
+    next_ += (floats + 15) / 16 * 16;
+    return tensors_++;
+  }
+
+  std::int64_t weights(int count) {
+    const std::int64_t at = static_cast<std::int64_t>(arrays.weights.size());
+    for (int i = 0; i < count; ++i) arrays.weights.push_back(spread_(random_));
+    return at;
+  }
+
+  void op(OpKind kind, int in, int in2, int out, Function function, bool counted, bool gated, const Row& fields) {
+    Row row{static_cast<int>(kind), in, in2, out, static_cast<int>(function), counted ? arrays.layers++ : -1,
+            gated ? arrays.knobs++ : -1};
+    row.insert(row.end(), fields.begin(), fields.end());
+    row.resize(kOpFields, 0);
+    arrays.ops.insert(arrays.ops.end(), row.begin(), row.end());
+    arrays.scalars.insert(arrays.scalars.end(), {0.1f, 0.01f});
+  }
+
+  // kernel, stride, pad, dilation alike on both axes
+  void conv(int in, int out, int cin, int cout, int k, int stride, int pad, int dilation, int groups, Function f,
+            bool gated, int skip = -1) {
+    const Row fields{k, k, stride, stride, pad, pad, dilation, dilation, groups, weights(cout * cin / groups * k * k),
+                     weights(cout), gated ? weights(cin * cout) : -1, gated ? weights(cout) : -1, 0,
+                     skip >= 0 ? 1 : 0, 0};
+    op(OpKind::conv, in, skip, out, f, true, gated, fields);
+  }
+
+ private:
+  int tensors_ = 0;
+  std::int64_t next_ = 0;
+  std::mt19937 random_{7};
+  std::uniform_real_distribution<float> spread_{-0.5f, 1.0f};
+};
+
+// Every kind of operation once or more.
+Arrays base_program() {
+  Writer w;
+  const int image = w.tensor(true, 3, 11, 9, 1);
+  w.op(OpKind::import_image, -1, -1, image, Function::none, false, false, {});
+  const int a = w.tensor(true, 8, 11, 9, 2);
+  w.conv(image, a, 3, 8, 3, 1, 1, 1, 1, Function::relu, true);
+  const int b = w.tensor(true, 8, 11, 9, 0);
+  w.conv(a, b, 8, 8, 3, 1, 2, 2, 2, Function::silu, true);
+  const int sum = w.tensor(true, 8, 11, 9, 1);
+  w.op(OpKind::add, a, b, sum, Function::relu, false, false, {});
+  const int c = w.tensor(true, 12, 6, 5, 0);
+  w.conv(sum, c, 8, 12, 3, 2, 1, 1, 1, Function::gelu, true);
+  const int pooled = w.tensor(true, 8, 6, 5, 0);
+  w.op(OpKind::pool, sum, -1, pooled, Function::none, false, false, {0, 3, 3, 2, 2, 1, 1, 1, 1, 0, 1});
+  const int both = w.tensor(true, 20, 6, 5, 0);
+  w.arrays.args = {c, pooled};
+  w.op(OpKind::concat, c, -1, both, Function::none, false, false, {0, 2});
+  const int normed = w.tensor(true, 20, 6, 5, 1);
+  w.op(OpKind::affine, both, -1, normed, Function::leaky_relu, false, false, {w.weights(20), w.weights(20)});
+  const int wide = w.tensor(true, 20, 6, 5, 1);
+  w.conv(normed, wide, 20, 20, 3, 1, 1, 1, 20, Function::hardswish, false);
+  const int mixed = w.tensor(true, 20, 6, 5, 1);
+  w.conv(wide, mixed, 20, 20, 1, 1, 0, 1, 1, Function::none, true, normed);
+  const int layered = w.tensor(true, 20, 6, 5, 1);
+  w.op(OpKind::channel_norm, mixed, -1, layered, Function::none, false, false, {w.weights(20), w.weights(20)});
+  const int squeezed = w.tensor(false, 20, 1, 1, 0);
+  w.op(OpKind::adaptive_pool, layered, -1, squeezed, Function::none, false, false, {1});
+  const int factors = w.tensor(false, 20, 1, 1, 0);
+  w.op(OpKind::linear, squeezed, -1, factors, Function::sigmoid, true, false, {w.weights(400), w.weights(20)});
+  const int scaled = w.tensor(true, 20, 6, 5, 0);
+  w.op(OpKind::scale, layered, factors, scaled, Function::none, false, false, {});
+  const int few = w.tensor(true, 20, 2, 3, 0);
+  w.op(OpKind::adaptive_pool, scaled, -1, few, Function::none, false, false, {0});
+  const int result = w.tensor(false, 10, 1, 1, 0);
+  w.op(OpKind::linear, few, -1, result, Function::none, true, false, {w.weights(10 * 120), w.weights(10)});
+  const int spread = w.tensor(true, 10, 1, 1, 1);
+  w.op(OpKind::pack, result, -1, spread, Function::none, false, false, {});
+  w.op(OpKind::export_result, spread, -1, -1, Function::none, false, false, {});
+  return w.arrays;
+}
+
+std::int64_t other_number(std::int64_t value, std::mt19937_64& random) {
+  static const std::int64_t kOdd[] = {-1, 0, 1, 2, 3, 16, 255, 65535, 65536, 1 << 20, 1LL << 30, 1LL << 31,
+                                      1LL << 32, 1LL << 62, INT64_MAX, INT64_MIN, -16};
+  switch (random() % 5) {
+    case 0: return value + 1;
+    case 1: return value - 1;
+    case 2: return value + (static_cast<std::int64_t>(random() % 33) - 16);
+    case 3: return kOdd[random() % (sizeof kOdd / sizeof *kOdd)];
+    default: return value ^ (std::int64_t{1} << (random() % 63));
+  }
+}
+
+void mutate(Arrays& a, std::mt19937_64& random) {
+  const auto change = [&](std::vector<std::int64_t>& v) { std::int64_t& x = v[random() % v.size()]; x = other_number(x, random); };
+  switch (random() % 12) {
+    case 0: case 1: case 2: case 3: change(a.tensors); break;
+    case 4: case 5: case 6: case 7: case 8: change(a.ops); break;
+    case 9: change(a.args); break;
+    case 10: {
+      static const float kOdd[] = {0.0f, -1.0f, 1e30f, -1e30f, __builtin_inff(), __builtin_nanf("")};
+      auto& v = random() % 2 ? a.scalars : a.weights;
+      v[random() % v.size()] = kOdd[random() % 6];
+      break;
+    }
+    default:
+      if (random() % 3 == 0) a.weights.resize(random() % (a.weights.size() + 1));
+      else if (random() % 2) a.layers = other_number(a.layers, random);
+      else a.knobs = other_number(a.knobs, random);
+  }
+}
+
+// True when the program ran.
+bool try_program(const Arrays& a, Isa isa, int threads) {
+  RawProgram raw;
+  raw.format = kFormat;
+  raw.tensors = a.tensors.data();
+  raw.tensor_count = static_cast<std::int64_t>(a.tensors.size()) / kTensorFields;
+  raw.ops = a.ops.data();
+  raw.op_count = static_cast<std::int64_t>(a.ops.size()) / kOpFields;
+  raw.scalars = a.scalars.data();
+  raw.args = a.args.data();
+  raw.arg_count = static_cast<std::int64_t>(a.args.size());
+  raw.weights = a.weights.data();
+  raw.weight_count = static_cast<std::int64_t>(a.weights.size());
+  raw.layers = a.layers;
+  raw.knobs = a.knobs;
+  try {
+    std::unique_ptr<Program> program = load_program(raw, isa);
+    if (program->arena_floats > (1 << 26)) return false;  // sound, but slow to run a hundred thousand times
+    Runtime runtime(std::move(program), threads);
+    const std::size_t images = static_cast<std::size_t>(runtime.image_floats()) * 2;
+    if (images > (1u << 22) || runtime.result_floats() > (1 << 22)) return false;
+    std::vector<float> image(images, 0.5f), result(static_cast<std::size_t>(runtime.result_floats()) * 2);
+    std::vector<std::int32_t> winners;
+    for (int channels : runtime.program().knob_channels) winners.push_back((channels + 1) / 2);
+    RunRequest request;
+    request.images = image.data();
+    request.count = 2;
+    request.winners = winners.data();
+    request.results = result.data();
+    runtime.run(request);
+    return true;
+  } catch (const ProgramError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int mutations = argc > 1 ? std::atoi(argv[1]) : 20000;
+  std::mt19937_64 random(argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 1u);
+  const Arrays base = base_program();
+  std::vector<Isa> sets;
+  for (int i = 0; i < kIsaCount; ++i)
+    if (isa_available(static_cast<Isa>(i))) sets.push_back(static_cast<Isa>(i));
+  for (Isa isa : sets)
+    if (!try_program(base, isa, 2)) return std::printf("the program itself was refused\n"), 1;
+  int ran = 0;
+  for (int n = 0; n < mutations; ++n) {
+    Arrays changed = base;
+    for (std::uint64_t changes = 1 + random() % 3; changes > 0; --changes) mutate(changed, random);
+    ran += try_program(changed, sets[random() % sets.size()], n % 50 == 0 ? 2 : 1);
+  }
+  std::printf("%d programs changed: %d refused, %d ran within bounds\n", mutations, mutations - ran, ran);
+  return 0;
+}
