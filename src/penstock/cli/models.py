@@ -14,10 +14,10 @@ from penstock.zoo.pretrained import available, pretrained
 _ZOO = ("m_cifarnet", "resnet18", "resnet34", "resnet50", "vgg16_bn")
 
 
-def find_model(spec: str) -> nn.Module:
-    """The network that `spec` names, freshly made or loaded."""
+def find_model(spec: str, classes: int | None = None) -> nn.Module:
+    """The network that `spec` names, freshly made or loaded; a zoo network is made for so many classes."""
     if spec in _ZOO:
-        return getattr(zoo, spec)()
+        return getattr(zoo, spec)() if classes is None else getattr(zoo, spec)(classes=classes)
     if spec in available():
         return pretrained(spec)
     path = Path(spec)

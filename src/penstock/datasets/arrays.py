@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
+from penstock.datasets.augment import Augment
+from penstock.datasets.preprocess import Preprocess
+from penstock.datasets.protocol import Batch, Own, whole
 from penstock.errors import DataError
 
 
@@ -18,6 +23,7 @@ class ImageArrays:
     labels: Tensor
     classes: tuple[str, ...]
     name: str = "arrays"
+    preprocess: Preprocess = field(default_factory=Preprocess)
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.dim() != 4:
@@ -36,10 +42,46 @@ class ImageArrays:
 
     def take(self, indices: Tensor) -> ImageArrays:
         """The images at `indices`, in that order."""
-        return ImageArrays(self.images[indices], self.labels[indices], self.classes, self.name)
+        return ImageArrays(
+            self.images[indices], self.labels[indices], self.classes, self.name, self.preprocess
+        )
+
+    def training_batches(
+        self,
+        order: Sequence[Tensor],
+        augment: Augment,
+        epoch: int,
+        draw: torch.Generator,
+        own: Own = whole,
+    ) -> Iterator[Batch]:
+        """Augmented batches, one for each tensor of indices; see `protocol.Images`."""
+        for indices in order:
+            images = augment(self.images[indices], indices, epoch, draw)
+            part = own(len(indices))
+            yield Batch(images[part], self.labels[indices][part])
+
+    def test_batches(self, batch_size: int) -> Iterator[Batch]:
+        """All images as they are, in order."""
+        for start in range(0, len(self), batch_size):
+            part = slice(start, start + batch_size)
+            yield Batch(self.images[part], self.labels[part])
 
 
-def hold_out(data: ImageArrays, count: int, seed: int = 0) -> tuple[ImageArrays, ImageArrays]:
+class _Divisible(Protocol):
+    @property
+    def labels(self) -> Tensor: ...
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+    @property
+    def name(self) -> str: ...
+    def __len__(self) -> int: ...
+    def take(self, indices: Tensor) -> Self: ...
+
+
+D = TypeVar("D", bound=_Divisible)
+
+
+def hold_out(data: D, count: int, seed: int = 0) -> tuple[D, D]:
     """Split off `count` images, equally many of each class as far as it divides → (rest, held out).
 
     The split depends on `seed` only, so every run that names the same count holds out the same images.

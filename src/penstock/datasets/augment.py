@@ -1,10 +1,39 @@
-"""Augmentation of whole batches on tensors: uint8 images in, uint8 images out; all chance from one generator."""
+"""Augmentation of whole batches on tensors: uint8 images in, uint8 images out; chance from one generator."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from penstock.errors import DataError
+
+
+@dataclass(frozen=True)
+class Augment:
+    """What is done to a training image; the defaults leave it alone.
+
+    colour: strength of random brightness, saturation and hue. size: the side it is scaled to at the end.
+    """
+
+    crop_padding: int = 0
+    flip: bool = False
+    cutout: int = 0
+    colour: float = 0.0
+    size: int | None = None
+    seed: int = 0
+
+    def __call__(self, images: Tensor, indices: Tensor, epoch: int, draw: torch.Generator) -> Tensor:
+        """images: uint8 (n, c, h, w); indices: (n,), their places in the data set."""
+        images = random_crop(images, self.crop_padding, draw)
+        if self.flip:
+            images = alternate_flip(images, indices, epoch, self.seed)
+        images = change_colour(images, self.colour, draw)
+        images = cut_out(images, self.cutout, draw)
+        return images if self.size is None else resize(images, self.size)
 
 
 def random_crop(images: Tensor, padding: int, generator: torch.Generator) -> Tensor:
@@ -29,6 +58,30 @@ def alternate_flip(images: Tensor, indices: Tensor, epoch: int, seed: int) -> Te
     parity = ((indices * 2654435761 + seed * 40503) >> 15) & 1
     mirrored = ((parity + epoch) & 1).bool().view(-1, 1, 1, 1)
     return torch.where(mirrored, images.flip(3), images)
+
+
+# Luma, and two axes of colour across it; I and Q span the plane in which hue is an angle.
+_TO_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
+_TO_RGB = torch.linalg.inv(_TO_YIQ)
+
+
+def change_colour(images: Tensor, strength: float, generator: torch.Generator) -> Tensor:
+    """Brightness and saturation changed by up to ±`strength`, hue turned by up to ±`strength`·180°.
+
+    The three are linear in RGB, so they are one 3×3 matrix an image. images: (n, 3, h, w).
+    """
+    if strength == 0:
+        return images
+    n, c, h, w = images.shape
+    if c != 3:
+        raise DataError(f"colour augmentation is for RGB images; these have {c} channels, so set colour to 0")
+    brightness, saturation, turn = torch.rand((3, n), generator=generator).mul_(2).sub_(1).mul_(strength)
+    cos, sin = (turn * math.pi).cos() * (1 + saturation), (turn * math.pi).sin() * (1 + saturation)
+    zero, one = torch.zeros(n), torch.ones(n)
+    rows = (one, zero, zero, zero, cos, -sin, zero, sin, cos)
+    mix = _TO_RGB @ torch.stack(rows, dim=1).view(n, 3, 3) @ _TO_YIQ * (1 + brightness).view(n, 1, 1)
+    changed = torch.bmm(mix, images.flatten(2).float())
+    return changed.round_().clamp_(0, 255).to(images.dtype).view(n, c, h, w)
 
 
 def cut_out(images: Tensor, size: int, generator: torch.Generator) -> Tensor:

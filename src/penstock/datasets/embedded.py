@@ -1,6 +1,6 @@
 """The embedded sample: 1,000 CIFAR-10 test images, 100 of each class, inside the package; needs no download.
 
-One PNG, a mosaic of 25 rows of 40 images, and a JSON file with each image's label and its place in the test set.
+One PNG, a mosaic of 25 rows of 40 images, and a JSON file with each image's label and place in the test set.
 `tools/make_sample.py` makes both from the whole data set; `sample/SOURCE.md` says where the images come from.
 """
 
@@ -30,7 +30,9 @@ def sample() -> ImageArrays:
         with (folder / "cifar10-sample.png").open("rb") as stream, Image.open(stream) as picture:
             images = from_mosaic(np.asarray(picture.convert("RGB")))
     except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{folder}: the embedded sample cannot be read ({error}); install penstock again") from error
+        raise DataError(
+            f"{folder}: the embedded sample cannot be read ({error}); install penstock again"
+        ) from error
     labels = np.asarray(notes["labels"], dtype=np.uint8)
     found = hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()
     if found != SHA256:

@@ -11,30 +11,33 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from accelerate import Accelerator
 from torch import Tensor, nn
 
-from penstock.datasets import ImageArrays, Preprocess
-from penstock.datasets.augment import alternate_flip, cut_out, random_crop, resize
+from penstock.datasets import Augment, Images
 from penstock.errors import TrainingError
 from penstock.files import write_atomically
-from penstock.gating import SaliencyPredictor, gated_layers, saliency_penalty, set_density
+from penstock.gating import gated_layers, saliency_penalty, set_density
 from penstock.training import schedules
+from penstock.training.average import WeightAverage
 from penstock.training.evaluate import Score, evaluate
+from penstock.training.finite import first_broken_layer
+from penstock.training.losses import count_hits, freeze_norms, is_finite, parameter_groups, task_loss
+from penstock.training.parts import Shares
+from penstock.training.processes import Processes
 from penstock.training.recipe import Recipe
-from penstock.training.state import RunState, load_state, save_state
+from penstock.training.record import write_record
+from penstock.training.state import STATE_FILE, RunState, collect, remove_leftovers, resume, save_state
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a progress display wants to know after each optimiser step."""
+    """What a progress display wants to know after each optimiser step; accuracy is a share of 1."""
 
     epoch: int
     step: int
@@ -57,34 +60,37 @@ class TrainingResult:
 
 def train(
     network: nn.Module,
-    train_data: ImageArrays,
-    test_data: ImageArrays | None = None,
+    train_data: Images,
+    test_data: Images | None = None,
     recipe: Recipe | None = None,
     *,
     out: str | Path | None = None,
     teacher: nn.Module | None = None,
     extra_loss: Callable[[nn.Module], Tensor] | None = None,
+    tensorboard: bool = False,
     on_step: Callable[[Step], None] | None = None,
     on_epoch: Callable[[dict[str, Any], nn.Module], None] | None = None,
 ) -> TrainingResult:
     """Train `network` in place; its weights at the end are the averaged ones if the recipe averages.
 
-    `out`: a folder for the state and the metrics, from which a stopped run goes on. `extra_loss`: a term of the
-    network's own values that is added to every loss (Network Slimming's Lasso on the scales, for instance).
+    `out`: a folder for the state and the metrics, from which a stopped run goes on. `extra_loss`: a term of
+    the network's own values that is added to every loss (Network Slimming's Lasso on the scales, for
+    instance). `tensorboard`: also log there, below `out`. The callbacks are called in the main process only;
+    `on_epoch` gets the epoch's metrics and the network as it would be saved.
     """
     recipe = recipe or Recipe()
-    if recipe.distill > 0 and teacher is None:
-        raise TrainingError(f"recipe.distill is {recipe.distill}, but no teacher was given")
+    check_inputs(network, train_data, recipe, teacher)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     folder = None if out is None else Path(out)
     gated = any(True for _ in gated_layers(network))
-    accelerator = Accelerator()
+    processes = Processes(folder, tensorboard)
     layout = torch.channels_last if recipe.channels_last else torch.contiguous_format
-    network.to(accelerator.device, memory_format=layout)  # type: ignore[call-overload]
+    network.to(processes.device, memory_format=layout)  # type: ignore[call-overload]
+    prepare: Callable[[Tensor], Tensor] = getattr(network, "preprocess", None) or train_data.preprocess
+    network.preprocess = prepare  # type: ignore[assignment]  # travels with the network from here on
     if teacher is not None:
-        teacher.to(accelerator.device, memory_format=layout).eval().requires_grad_(False)  # type: ignore[call-overload]
-    prepare: Callable[[Tensor], Tensor] = getattr(network, "preprocess", None) or Preprocess()
+        teacher.to(processes.device, memory_format=layout).eval().requires_grad_(False)  # type: ignore[call-overload]
 
     optimiser = torch.optim.SGD(
         parameter_groups(network, recipe.weight_decay),
@@ -94,21 +100,30 @@ def train(
     )
     average = WeightAverage(network, recipe.average) if recipe.average else None
     state = RunState(recipe=asdict(recipe))
-    if folder is not None and (folder / "state.safetensors").exists():
-        state = resume(folder / "state.safetensors", network, optimiser, average, recipe)
-    parallel, optimiser = accelerator.prepare(network, optimiser)
-    forward = torch.compile(parallel) if recipe.compile else parallel
+    if folder is not None:
+        if (folder / STATE_FILE).exists():
+            state = resume(folder / STATE_FILE, network, optimiser, average, recipe)
+        processes.agree_on(state.epoch, folder)
+        if processes.main:
+            remove_leftovers(folder)
+            if state.epoch < recipe.epochs:
+                write_record(folder, state.epoch, recipe, network, train_data, test_data, processes.count)
+    forward, optimiser = processes.prepare(network, optimiser, recipe.compile)
 
+    shares = Shares(processes.index, processes.count, recipe.accumulate)
     steps = -(-len(train_data) // recipe.batch_size)
     score: Score | None = None
     for epoch in range(state.epoch, recipe.epochs):
-        begin, seen, hits, total_loss = time.perf_counter(), 0, 0, 0.0
+        begin, seen, hits, total_loss, skipped = time.perf_counter(), 0, 0, 0.0, 0
         torch.manual_seed(recipe.seed * 100_003 + epoch)  # dropout, the same on resuming
         draw = torch.Generator().manual_seed(recipe.seed * 100_003 + epoch)
+        order = torch.randperm(len(train_data), generator=draw).split(recipe.batch_size)
+        size = schedules.image_size(recipe, epoch / recipe.epochs)
+        augment = Augment(recipe.crop_padding, recipe.flip, recipe.cutout, recipe.colour, size, recipe.seed)
         network.train()
         if epoch >= recipe.freeze_norms_at * recipe.epochs:
             freeze_norms(network)
-        for step, batch in enumerate(epoch_batches(train_data, recipe, epoch, draw)):
+        for step, batch in enumerate(train_data.training_batches(order, augment, epoch, draw, shares.own)):
             share = (epoch + step / steps) / recipe.epochs
             density = schedules.density(recipe, share, draw)
             if gated:
@@ -116,30 +131,35 @@ def train(
             for group in optimiser.param_groups:
                 group["lr"] = schedules.learning_rate(recipe, share)
             optimiser.zero_grad(set_to_none=True)
-            for images, labels in own_parts(batch, accelerator, recipe.accumulate):
-                x = prepare(images.to(accelerator.device)).contiguous(memory_format=layout)
-                labels = labels.to(accelerator.device)
+            skipped += batch.skipped
+            parts = shares.forwards(len(order[step]), batch.skipped)
+            for number, part in enumerate(parts):
+                images, labels = (whole[part].to(processes.device) for whole in batch[:2])
+                x = prepare(images).contiguous(memory_format=layout)
+                taught = None if teacher is None else teach(teacher, images, x, prepare)
                 logits = forward(x)
-                loss = task_loss(logits, labels, x, recipe, teacher)
+                loss = task_loss(logits, labels, recipe, taught)
                 if gated and recipe.penalty:
                     loss = loss + recipe.penalty * saliency_penalty(network)
                 if extra_loss is not None:
                     loss = loss + extra_loss(network)
-                accelerator.backward(loss / recipe.accumulate)
+                if not processes.all_agree(is_finite(loss)):
+                    raise not_finite(loss, network, x, epoch, step)
+                processes.backward(loss / recipe.accumulate, forward, last=number == len(parts) - 1)
                 total_loss += float(loss.detach()) * len(labels)
-                hits += int((logits.detach().argmax(1) == labels).sum())
+                hits += count_hits(logits, labels)
                 seen += len(labels)
-            check_finite(total_loss, network, epoch, step)
             optimiser.step()
             if average is not None:
                 average.update(network)
-            if on_step is not None:
+            if on_step is not None and processes.main:
                 elapsed = time.perf_counter() - begin
                 left = elapsed / (step + 1) * (steps - step - 1 + steps * (recipe.epochs - epoch - 1))
-                speed = seen * accelerator.num_processes / elapsed
+                speed = seen * processes.count / elapsed
                 on_step(Step(epoch, step, steps, total_loss / seen, hits / seen, density, speed, left))
 
         seconds = time.perf_counter() - begin
+        total_loss, hits, seen, skipped = processes.add_up(total_loss, hits, seen, skipped)
         trained = network if average is None else average.network(network)
         if gated:
             set_density(trained, recipe.density)
@@ -148,173 +168,65 @@ def train(
             "loss": total_loss / seen,
             "train_top1": 100 * hits / seen,
             "density": density if recipe.density_schedule != "any" else recipe.density,
+            "learning_rate": optimiser.param_groups[0]["lr"],
             "seconds": round(seconds, 2),
-            "images_per_second": round(seen * accelerator.num_processes / seconds, 1),
+            "images_per_second": round(seen / seconds, 1),
         }
+        if skipped:
+            metrics["skipped_images"] = skipped
         if test_data is not None:
-            score = evaluate(trained, test_data, preprocess=prepare)
+            score = processes.once(evaluate, trained, test_data, preprocess=prepare)
             metrics |= {"test_top1": score.top1, "test_top5": score.top5, "test_loss": score.loss}
         state.epoch = epoch + 1
         state.history.append(metrics)
-        if folder is not None and accelerator.is_main_process:
+        if folder is not None and processes.main:
             state.tensors = collect(network, optimiser, average)
-            save_state(state, folder / "state.safetensors")
+            save_state(state, folder / STATE_FILE)
             lines = "".join(json.dumps(line) + "\n" for line in state.history)
             write_atomically(folder / "metrics.jsonl", lines.encode())
-        if on_epoch is not None and accelerator.is_main_process:
+        processes.log(metrics, epoch + 1)
+        if on_epoch is not None and processes.main:
             on_epoch(metrics, trained)
+        processes.wait()
     if average is not None:
         average.copy_to(network)
+    processes.share(network)
     network.eval()
     if gated:
         set_density(network, recipe.density)
     if score is None and test_data is not None:
-        score = evaluate(network, test_data, preprocess=prepare)
+        score = processes.once(evaluate, network, test_data, preprocess=prepare)
+    processes.finish()
     return TrainingResult(score, state.history, folder)
 
 
-def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups: convolution and linear weights, which decay; gates, norms, shifts and biases, which do not."""
-    gates = {id(p) for m in network.modules() if isinstance(m, SaliencyPredictor) for p in m.parameters()}
-    decayed = [p for p in network.parameters() if p.dim() >= 2 and id(p) not in gates]
-    chosen = {id(p) for p in decayed}
-    kept = [p for p in network.parameters() if id(p) not in chosen]
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
-
-
-def task_loss(logits: Tensor, labels: Tensor, x: Tensor, recipe: Recipe, teacher: nn.Module | None) -> Tensor:
-    """Cross entropy with the labels, mixed with the divergence from the teacher if there is one."""
-    loss = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing)
-    if teacher is None or recipe.distill == 0:
-        return loss
-    with torch.no_grad():
-        wanted = F.log_softmax(teacher(x) / recipe.temperature, dim=1)
-    given = F.log_softmax(logits / recipe.temperature, dim=1)
-    divergence = F.kl_div(given, wanted, reduction="batchmean", log_target=True)
-    return (1 - recipe.distill) * loss + recipe.distill * recipe.temperature**2 * divergence
-
-
-def epoch_batches(
-    data: ImageArrays, recipe: Recipe, epoch: int, draw: torch.Generator
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Shuffled, augmented whole batches of one epoch; all chance comes from `draw`."""
-    order = torch.randperm(len(data), generator=draw)
-    size = schedules.image_size(recipe, epoch / recipe.epochs)
-    for indices in order.split(recipe.batch_size):
-        images = random_crop(data.images[indices], recipe.crop_padding, draw)
-        if recipe.flip:
-            images = alternate_flip(images, indices, epoch, recipe.seed)
-        images = cut_out(images, recipe.cutout, draw)
-        yield (images if size is None else resize(images, size)), data.labels[indices]
-
-
-def own_parts(
-    batch: tuple[Tensor, Tensor], accelerator: Accelerator, accumulate: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """This process's part of a batch, split for accumulation."""
-    images, labels = batch
-    parts = accelerator.num_processes * accumulate
-    if len(labels) < parts:
+def check_inputs(network: nn.Module, data: Images, recipe: Recipe, teacher: nn.Module | None) -> None:
+    """Refuse what would fail only after an epoch, or never."""
+    if recipe.distill > 0 and teacher is None:
+        raise TrainingError(f"recipe.distill is {recipe.distill}, but no teacher was given")
+    if recipe.distill == 0 and teacher is not None:
+        raise TrainingError("a teacher was given, but recipe.distill is 0; 0.5 listens to both equally")
+    if len(data) == 0:
+        raise TrainingError(f"{data.name}: there are no images to train on")
+    gated = any(True for _ in gated_layers(network))
+    if not gated and (recipe.density < 1.0 or recipe.density_schedule == "any"):
         raise TrainingError(
-            f"a batch of {len(labels)} images cannot be split over {accelerator.num_processes} processes "
-            f"× {accumulate} accumulations; use a larger batch or other data"
+            f"recipe.density is {recipe.density:g} ({recipe.density_schedule}) and the network has no gates; "
+            "add some with penstock.add_gates(model, example)"
         )
-    own = slice(accelerator.process_index * accumulate, (accelerator.process_index + 1) * accumulate)
-    yield from zip(images.tensor_split(parts)[own], labels.tensor_split(parts)[own], strict=True)
 
 
-def freeze_norms(network: nn.Module) -> None:
-    """Norms use and keep their running statistics although the network trains."""
-    for module in network.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.eval()
+def teach(teacher: nn.Module, images: Tensor, x: Tensor, prepare: Callable[[Tensor], Tensor]) -> Tensor:
+    """The teacher's logits for a batch; it sees the images through its own preprocessing if it has one."""
+    own = getattr(teacher, "preprocess", None) or prepare
+    with torch.no_grad():
+        return teacher(x if own == prepare else own(images))
 
 
-def check_finite(total_loss: float, network: nn.Module, epoch: int, step: int) -> None:
-    """Stop at the first loss that is not a number, naming the first layer whose values are not finite."""
-    if torch.tensor(total_loss).isfinite():
-        return
-    broken = next((name for name, p in network.named_parameters() if not p.isfinite().all()), None)
-    if broken is None:
-        broken = next(
-            (name for name, layer in gated_layers(network)
-             if layer.saliency is not None and not layer.saliency.isfinite().all()),
-            None,
-        )
-    where = f"first non-finite values in {broken!r}" if broken else "all weights are still finite"
-    raise TrainingError(
-        f"the loss became {total_loss} in epoch {epoch + 1}, step {step + 1}; {where}. "
-        "Try a lower learning rate, a longer warm-up, or init='preserve' for the gates."
+def not_finite(loss: Tensor, network: nn.Module, x: Tensor, epoch: int, step: int) -> TrainingError:
+    """The error that stops a run whose loss is no number, with the layer it began in."""
+    return TrainingError(
+        f"the loss became {float(loss.detach())} in epoch {epoch + 1}, step {step + 1}: "
+        f"{first_broken_layer(network, x)}. The weights on disk are those of the last whole epoch. "
+        "Try a lower learning rate, a longer warm-up, or init='preserve' for the gates"
     )
-
-
-class WeightAverage:
-    """An exponential moving average of all floating-point parameters and buffers."""
-
-    def __init__(self, network: nn.Module, decay: float) -> None:
-        self.decay = decay
-        self.updates = 0
-        self.values = {name: tensor.detach().clone() for name, tensor in _floating(network)}
-
-    def update(self, network: nn.Module) -> None:
-        # A short history at first, so that the average does not drag the random start along.
-        self.updates += 1
-        weight = 1 - min(self.decay, (1 + self.updates) / (10 + self.updates))
-        names, live = zip(*_floating(network), strict=True)
-        torch._foreach_lerp_([self.values[name] for name in names], list(live), weight)
-
-    def copy_to(self, network: nn.Module) -> None:
-        with torch.no_grad():
-            for name, tensor in _floating(network):
-                tensor.copy_(self.values[name])
-
-    def network(self, like: nn.Module) -> nn.Module:
-        """A copy of `like` that carries the averaged values."""
-        from copy import deepcopy
-
-        twin = deepcopy(like)
-        self.copy_to(twin)
-        return twin
-
-
-def _floating(network: nn.Module) -> list[tuple[str, Tensor]]:
-    return [(n, t.data) for n, t in network.state_dict(keep_vars=True).items() if t.is_floating_point()]
-
-
-def collect(network: nn.Module, optimiser: Any, average: WeightAverage | None) -> dict[str, Tensor]:
-    """Every tensor a resumed run needs, by name."""
-    tensors = {f"model.{name}": tensor for name, tensor in network.state_dict().items()}
-    for name, parameter in network.named_parameters():
-        momentum = optimiser.state.get(parameter, {}).get("momentum_buffer")
-        if momentum is not None:
-            tensors[f"momentum.{name}"] = momentum
-    if average is not None:
-        tensors |= {f"average.{name}": tensor for name, tensor in average.values.items()}
-        tensors["average_updates"] = torch.tensor(average.updates)
-    return tensors
-
-
-def resume(
-    path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, average: WeightAverage | None, recipe: Recipe
-) -> RunState:
-    """Put the state at `path` back into the network, the optimiser and the average."""
-    state = load_state(path)
-    changed = [name for name in recipe.differences(state.recipe) if name != "threads"]
-    if changed:
-        said = ", ".join(f"{n} was {state.recipe[n]!r} and is now {getattr(recipe, n)!r}" for n in changed)
-        raise TrainingError(f"{path}: the run was started with another recipe ({said}); use another folder")
-    take = {key: {} for key in ("model", "momentum", "average")}  # type: dict[str, dict[str, Tensor]]
-    for name, tensor in state.tensors.items():
-        kind, _, rest = name.partition(".")
-        take.setdefault(kind, {})[rest] = tensor
-    network.load_state_dict(take["model"])
-    for name, parameter in network.named_parameters():
-        if name in take["momentum"]:
-            buffer = take["momentum"][name].to(parameter.device)
-            # The layout of a buffer decides the order of sums: keep it as an uninterrupted run has it.
-            optimiser.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(buffer)
-    if average is not None:
-        for name, value in average.values.items():
-            value.copy_(take["average"][name])
-        average.updates = int(state.tensors["average_updates"])
-    return state

@@ -33,7 +33,8 @@ class Recipe:
     density: float = 1.0
     """The density the run ends at (with "any": the highest it draws)."""
     density_schedule: Literal["fixed", "anneal", "paper", "any"] = "fixed"
-    """anneal: falls from 1 between two shares of the run; paper: 1, then ten points lower at each step; any: drawn for each batch."""
+    """anneal: falls from 1 between two shares of the run; paper: 1, then ten points lower at each step;
+    any: drawn for each batch."""
     anneal_from: float = 0.15
     anneal_to: float = 0.55
     any_low: float = 0.2
@@ -47,7 +48,7 @@ class Recipe:
     average: float = 0.0
     """Decay, a step, of the averaged weights that are evaluated and saved; 0 turns averaging off."""
     freeze_norms_at: float = 1.0
-    """From this share of the run on, norms keep their statistics, so that training sees what inference will."""
+    """From this share of the run on, norms keep their statistics: training sees what inference will."""
 
     crop_padding: int = 4
     flip: bool = True
@@ -66,7 +67,15 @@ class Recipe:
     def __post_init__(self) -> None:
         check_density(self.density, "recipe.density")
         check_density(self.any_low, "recipe.any_low")
-        shares = ("warmup", "anneal_from", "anneal_to", "freeze_norms_at", "distill", "average", "label_smoothing")
+        shares = (
+            "warmup",
+            "anneal_from",
+            "anneal_to",
+            "freeze_norms_at",
+            "distill",
+            "average",
+            "label_smoothing",
+        )
         for name in shares:
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
@@ -93,7 +102,9 @@ class Recipe:
                     f'recipe.image_sizes: expected "share:size,…" such as "0:20,0.6:32", got {item!r}'
                 ) from None
         if pairs and (pairs != sorted(pairs) or pairs[0][0] != 0.0 or any(size < 1 for _, size in pairs)):
-            raise TrainingError(f"recipe.image_sizes: shares must start at 0 and rise, got {self.image_sizes!r}")
+            raise TrainingError(
+                f"recipe.image_sizes: shares must start at 0 and rise, got {self.image_sizes!r}"
+            )
         return tuple(pairs)
 
     def differences(self, other: dict[str, object]) -> list[str]:
@@ -103,7 +114,7 @@ class Recipe:
 
 
 def paper_recipe(epochs: int = 300, density: float = 1.0) -> Recipe:
-    """The paper's appendix: rate 0.01, batch 256, ten times lower every 100 epochs, flips and slight colour."""
+    """The paper's appendix: rate 0.01, ten times lower every 100 epochs, batch 256, flips, slight colour."""
     return Recipe(
         epochs=epochs,
         batch_size=256,

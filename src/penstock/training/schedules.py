@@ -28,14 +28,23 @@ def density(recipe: Recipe, share: float, generator: torch.Generator) -> float:
         progress = min(1.0, max(0.0, (share - recipe.anneal_from) / span))
         return 1.0 - (1.0 - recipe.density) * progress
     if recipe.density_schedule == "paper":
-        # 1.0, 0.9, … down to the target, each level the same share of the run and started from the one before.
-        steps = max(1, round((1.0 - recipe.density) / 0.1) + 1)
-        level = min(steps - 1, int(share * steps))
-        return max(recipe.density, 1.0 - 0.1 * level)
+        # Each level has the same share of the run and starts from where the one before ended.
+        levels = paper_densities(recipe.density)
+        return levels[min(len(levels) - 1, int(share * len(levels)))]
     if recipe.density_schedule == "any":
         drawn = torch.rand((), generator=generator).item()
         return recipe.any_low + (recipe.density - recipe.any_low) * drawn
     return recipe.density
+
+
+def paper_densities(target: float) -> list[float]:
+    """The paper's sweep down to `target`: 1, then ten points lower at each step.
+
+    >>> paper_densities(0.75)
+    [1.0, 0.9, 0.8, 0.75]
+    """
+    steps = math.ceil(round((1.0 - target) / 0.1, 9))
+    return [max(target, round(1.0 - 0.1 * step, 10)) for step in range(steps + 1)]
 
 
 def image_size(recipe: Recipe, share: float) -> int | None:

@@ -1,0 +1,49 @@
+"""The loss of a batch, and which weights decay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from penstock.gating import SaliencyPredictor
+from penstock.training.recipe import Recipe
+
+
+def task_loss(logits: Tensor, labels: Tensor, recipe: Recipe, taught: Tensor | None) -> Tensor:
+    """Cross entropy with the labels, mixed with the divergence from the teacher's logits if there are any."""
+    loss = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing)
+    if taught is None:
+        return loss
+    wanted = F.log_softmax(taught / recipe.temperature, dim=1)
+    given = F.log_softmax(logits / recipe.temperature, dim=1)
+    divergence = F.kl_div(given, wanted, reduction="batchmean", log_target=True)
+    return (1 - recipe.distill) * loss + recipe.distill * recipe.temperature**2 * divergence
+
+
+def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Convolution and linear weights, which decay; and gates, norms, shifts and biases, which do not."""
+    gates = {id(p) for m in network.modules() if isinstance(m, SaliencyPredictor) for p in m.parameters()}
+    decayed = [p for p in network.parameters() if p.dim() >= 2 and id(p) not in gates]
+    chosen = {id(p) for p in decayed}
+    kept = [p for p in network.parameters() if id(p) not in chosen]
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
+
+
+def freeze_norms(network: nn.Module) -> None:
+    """Norms use and keep their running statistics although the network trains."""
+    for module in network.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.eval()
+
+
+def count_hits(logits: Tensor, labels: Tensor) -> int:
+    """How many images the network would name right."""
+    return int((logits.detach().argmax(1) == labels).sum())
+
+
+def is_finite(loss: Tensor) -> bool:
+    """Whether the loss is a number; this waits for the device."""
+    return bool(torch.isfinite(loss.detach()))

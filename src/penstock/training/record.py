@@ -1,0 +1,151 @@
+"""`run.toml`: how a run came about, so that it can be understood and repeated.
+
+Enters: the recipe, the data and the network; leaves: command, recipe, versions, machine and commit as TOML.
+Each time the run goes on, a [[resumed]] table joins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from penstock.datasets import Images
+from penstock.files import write_atomically
+from penstock.gating import gated_layers
+from penstock.training.recipe import Recipe
+
+RECORD_FILE = "run.toml"
+_PACKAGES = ("penstock", "torch", "accelerate", "numpy", "safetensors")
+
+
+def write_record(
+    folder: Path,
+    epoch: int,
+    recipe: Recipe,
+    network: nn.Module,
+    train_data: Images,
+    test_data: Images | None,
+    processes: int,
+) -> None:
+    """Write the record of a new run, or note in an old one that it goes on after `epoch` epochs."""
+    path = folder / RECORD_FILE
+    now = {"command": shlex.join(sys.argv), "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    if epoch and path.exists():
+        try:
+            record = tomllib.loads(path.read_text())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+            record = {}
+        record.setdefault("resumed", []).append(now | {"epoch": epoch})
+    else:
+        record = now | {
+            "seed": recipe.seed,
+            "processes": processes,
+            "commit": _commit(),
+            "recipe": asdict(recipe),
+            "network": {
+                "name": type(network).__name__,
+                "parameters": sum(p.numel() for p in network.parameters()),
+                "gated_layers": [name for name, _ in gated_layers(network)],
+            },
+            "data": _data("train", train_data) | ({} if test_data is None else _data("test", test_data)),
+            "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
+            "machine": {
+                "cpu": _cpu(),
+                "cores": os.cpu_count() or 0,
+                "threads": torch.get_num_threads(),
+                "system": platform.platform(),
+            },
+        }
+    write_atomically(path, to_toml(record).encode())
+
+
+def to_toml(record: Mapping[str, Any]) -> str:
+    """Nested mappings, lists of mappings, strings, numbers, booleans and lists of those, as TOML."""
+    return "\n".join(_tables(record, "")) + "\n"
+
+
+def _tables(values: Mapping[str, Any], prefix: str) -> list[str]:
+    plain = {k: v for k, v in values.items() if not isinstance(v, Mapping) and not _is_table_list(v)}
+    lines = [f"{_key(name)} = {_value(value)}" for name, value in plain.items() if value is not None]
+    for name, value in values.items():
+        path = f"{prefix}{_key(name)}"
+        if isinstance(value, Mapping):
+            lines += ["", f"[{path}]", *_tables(value, f"{path}.")]
+        elif _is_table_list(value):
+            for entry in value:
+                lines += ["", f"[[{path}]]", *_tables(entry, f"{path}.")]
+    return lines
+
+
+def _is_table_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(entry, Mapping) for entry in value)
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else _text(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_value(entry) for entry in value)}]"
+    return _text(str(value))
+
+
+def _text(value: str) -> str:
+    # A JSON string is a TOML string but for the delete character and lone surrogates.
+    return json.dumps(value.encode(errors="replace").decode(), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _data(part: str, data: Images) -> dict[str, Any]:
+    return {part: data.name, f"{part}_images": len(data), "classes": len(data.classes)}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _commit() -> str | None:
+    """The commit of the folder the command runs in, with a + if files differ from it; None outside of git."""
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
+        changes = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    if head.returncode != 0:
+        return None
+    return head.stdout.strip() + ("+" if changes.stdout.strip() else "")
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
