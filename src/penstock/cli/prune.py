@@ -33,6 +33,7 @@ from penstock.zoo.pretrained import available
 _COUNTED = 500  # images whose masks are counted
 _LABELS = {"network-slimming": "NS"}  # what the report's figures call a method
 
+
 @dataclass(frozen=True)
 class Options:
     """Make a network smaller for good; run the same command again to go on after an interruption."""
@@ -81,7 +82,12 @@ def run(options: Options) -> int:
     network = find_model(options.model, len(train_data.classes))
     teacher = find_model(options.teacher) if options.teacher else None
 
+    smaller = f"round{plan.rounds}/{'cut' if plan.finetune is None else 'finetune'}"
+    places = {smaller: options.out, "gated": options.out / "gated"}
+
     def note(stage: Stage) -> None:
+        if stage.name in places:
+            save(stage.network, places[stage.name] / "model.safetensors")
         score = "" if stage.score is None else f"top-1 {stage.score.top1:.2f}%"
         if stage.cut is not None:
             score = f"{stage.cut.ratio:.1%} of the channels, {stage.cut.saving:.2f}× fewer MACs, {score}"
@@ -98,9 +104,6 @@ def run(options: Options) -> int:
         on_stage=note,
         watch=lambda name, recipe: TrainingDisplay(recipe.epochs, options.json, name),
     )
-    save(outcome.network, options.out / "model.safetensors")
-    if outcome.gated is not None:
-        save(outcome.gated, options.out / "gated" / "model.safetensors")
     prepare = getattr(network, "preprocess", None) or train_data.preprocess
     images = next(iter(test_data.test_batches(_COUNTED))).images
     found = report(options, network, outcome, prepare(images))
@@ -125,7 +128,7 @@ def make_plan(options: Options) -> Plan:
             raise PruningError(f"epochs: expected 0 or more, got {epochs}")
         if epochs == 0:
             return None
-        rate = learning_rate or recipe.learning_rate
+        rate = recipe.learning_rate if learning_rate is None else learning_rate
         return replace(recipe, epochs=epochs or recipe.epochs, learning_rate=rate)
 
     gates: Recipe | None = None
