@@ -17,6 +17,7 @@ namespace {
 constexpr int kMaxSize = 1 << 15;      // of a plane's side
 constexpr int kMaxChannels = 1 << 20;  // keeps every product below inside 64 bits
 constexpr int kMaxKernel = 1 << 10;
+constexpr std::size_t kWeightSlack = 4;  // floats that a vector may read past the last filter
 constexpr std::int64_t kMaxFloats = std::int64_t{1} << 33;
 
 const ConvKernels* kernels_of(Isa isa) {
@@ -110,14 +111,18 @@ void set_clamp(ConvPlan& plan) {
   }
 }
 
-// The Winograd tile that suits a layer, or 0.
-int choose_tile(const ConvShape& s) { return winograd_fits(s) ? 4 : 0; }
-
-// Few active channels do not repay the transforms.
-bool prefers_direct(const ConvPlan&, int in_count, int out_count) { return in_count < 4 || out_count < 4; }
-
-bool is_direct(const ConvPlan& plan, const ConvTask& task) {
-  return conv_algorithm(plan, task.in_count, task.out_count) == ConvAlgorithm::direct;
+// What each algorithm asks of a shape; empty when it fits.
+std::string why_not(const ConvShape& s, ConvAlgorithm algorithm) {
+  switch (algorithm) {
+    case ConvAlgorithm::automatic:
+    case ConvAlgorithm::direct:
+    case ConvAlgorithm::packed:
+      return "";
+    case ConvAlgorithm::winograd2:
+    case ConvAlgorithm::winograd4:
+      return winograd_fits(s) ? "" : "Winograd needs a 3x3 kernel with stride 1, dilation 1 and one group";
+  }
+  return "unknown algorithm " + number(static_cast<int>(algorithm));
 }
 
 }  // namespace
@@ -137,6 +142,11 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
     return nullptr;
   }
   if (!check_shape(shape, error)) return nullptr;
+  const std::string refusal = why_not(shape, algorithm);
+  if (!refusal.empty()) {
+    error = "convolution: " + refusal;
+    return nullptr;
+  }
   const ConvKernels* kernels = isa_available(isa) ? kernels_of(isa) : nullptr;
   if (kernels == nullptr) {
     error = std::string("convolution: instruction set ") + isa_name(isa) + " is not available here";
@@ -148,29 +158,15 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
   set_clamp(*plan);
   plan->bias.assign(shape.out_channels, 0.0f);
   if (bias != nullptr) std::copy(bias, bias + shape.out_channels, plan->bias.begin());
-  int tile = 0;
-  switch (algorithm) {
-    case ConvAlgorithm::automatic:
-      tile = choose_tile(shape);
-      break;
-    case ConvAlgorithm::direct:
-      break;
-    case ConvAlgorithm::winograd2:
-      tile = 2;
-      break;
-    case ConvAlgorithm::winograd4:
-      tile = 4;
-      break;
-    default:
-      error = "convolution: unknown algorithm " + number(static_cast<int>(algorithm));
-      return nullptr;
-  }
-  if (tile != 0 && !winograd_fits(shape)) {
-    error = "convolution: Winograd needs a 3x3 kernel with stride 1, dilation 1 and one group";
-    return nullptr;
-  }
-  plan->automatic = algorithm == ConvAlgorithm::automatic;
-  if (tile == 0 || plan->automatic) plan_direct(*plan, weights);
+  const std::size_t count =
+      static_cast<std::size_t>(shape.out_channels) * (shape.in_channels / shape.groups) * plan->taps();
+  plan->weights.assign(weights, count, kWeightSlack);
+  plan->algorithm = algorithm;
+  const bool automatic = algorithm == ConvAlgorithm::automatic;
+  if (automatic ? direct_suits(shape) : algorithm == ConvAlgorithm::direct) plan_direct(*plan);
+  if (automatic || algorithm == ConvAlgorithm::packed) plan_packed(*plan);
+  const int tile = automatic ? choose_tile(*plan)
+                             : algorithm == ConvAlgorithm::winograd2 ? 2 : algorithm == ConvAlgorithm::winograd4 ? 4 : 0;
   if (tile != 0) plan_winograd(*plan, weights, tile);
   return plan;
 }
@@ -179,13 +175,12 @@ std::size_t conv_shared_scratch(const ConvPlan& plan) {
   return std::max(plan.direct.shared_floats, winograd_shared_floats(plan));
 }
 
-std::size_t conv_thread_scratch(const ConvPlan& plan) { return winograd_thread_floats(plan); }
+std::size_t conv_thread_scratch(const ConvPlan& plan) {
+  return std::max(plan.packed.thread_floats, winograd_thread_floats(plan));
+}
 
 ConvAlgorithm conv_algorithm(const ConvPlan& plan, int in_count, int out_count) {
-  if (plan.winograd.tile == 0 || (plan.automatic && prefers_direct(plan, in_count, out_count))) {
-    return ConvAlgorithm::direct;
-  }
-  return plan.winograd.tile == 2 ? ConvAlgorithm::winograd2 : ConvAlgorithm::winograd4;
+  return plan.algorithm == ConvAlgorithm::automatic ? choose_algorithm(plan, in_count, out_count) : plan.algorithm;
 }
 
 std::int64_t conv_macs(const ConvPlan& plan, const ConvTask& task) {
@@ -207,19 +202,37 @@ std::int64_t conv_macs(const ConvPlan& plan, const ConvTask& task) {
 }
 
 int conv_stages(const ConvPlan& plan, const ConvTask& task) {
-  return is_direct(plan, task) ? direct_stages(plan) : winograd_stages(plan);
+  switch (conv_algorithm(plan, task.in_count, task.out_count)) {
+    case ConvAlgorithm::winograd2:
+    case ConvAlgorithm::winograd4:
+      return winograd_stages(plan);
+    case ConvAlgorithm::direct:
+      return direct_stages(plan);
+    default:
+      return 1;
+  }
 }
 
 int conv_units(const ConvPlan& plan, const ConvTask& task, int stage) {
-  return is_direct(plan, task) ? direct_units(plan, task, stage) : winograd_units(plan, task, stage);
+  switch (conv_algorithm(plan, task.in_count, task.out_count)) {
+    case ConvAlgorithm::direct:
+      return direct_units(plan, task, stage);
+    case ConvAlgorithm::packed:
+      return packed_units(plan, task);
+    default:
+      return winograd_units(plan, task, stage);
+  }
 }
 
 void run_conv(const ConvPlan& plan, const ConvTask& task, int stage, int unit_begin, int unit_end,
               const ConvScratch& scratch) {
-  if (is_direct(plan, task)) {
-    run_direct(plan, task, stage, unit_begin, unit_end, scratch);
-  } else {
-    run_winograd(plan, task, stage, unit_begin, unit_end, scratch);
+  switch (conv_algorithm(plan, task.in_count, task.out_count)) {
+    case ConvAlgorithm::direct:
+      return run_direct(plan, task, stage, unit_begin, unit_end, scratch);
+    case ConvAlgorithm::packed:
+      return run_packed(plan, task, unit_begin, unit_end, scratch);
+    default:
+      return run_winograd(plan, task, stage, unit_begin, unit_end, scratch);
   }
 }
 

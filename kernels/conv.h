@@ -30,7 +30,8 @@ constexpr int kActivationCount = 7;
 
 enum class ConvAlgorithm : int {
   automatic,  // from the shape, and for each image from its number of active channels
-  direct,     // any shape
+  direct,     // pixels read in place; any shape
+  packed,     // pixels copied tap by tap, then a matrix product; any shape
   winograd2,  // F(2x2, 3x3): 3x3, stride 1, dilation 1, groups 1
   winograd4,  // F(4x4, 3x3): the same shapes
 };

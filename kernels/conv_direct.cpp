@@ -71,12 +71,15 @@ constexpr int kUnitPixels = 1024;
 
 }  // namespace
 
-void plan_direct(ConvPlan& plan, const float* weights) {
+// Cutting copies each input pixel once, packing once for every tap, but cut planes spread over more cache lines:
+// with many inputs that costs more than packing.
+bool direct_suits(const ConvShape& s) {
+  return (s.stride_h == 1 && s.stride_w == 1) || s.in_channels / s.groups <= 16;
+}
+
+void plan_direct(ConvPlan& plan) {
   const ConvShape& s = plan.shape;
   DirectPlan& d = plan.direct;
-  const std::size_t count =
-      static_cast<std::size_t>(s.out_channels) * (s.in_channels / s.groups) * s.kernel_h * s.kernel_w;
-  d.weights.assign(weights, weights + count);
   if (s.stride_h == 1 && s.stride_w == 1) {
     plan_taps_in_place(s, d);
   } else {
@@ -130,7 +133,7 @@ void run_direct(const ConvPlan& plan, const ConvTask& task, int stage, int unit_
   args.taps = d.taps.data();
   args.tap_count = static_cast<int>(d.taps.size());
   args.tap_rows = d.tap_rows;
-  args.weights = d.weights.data();
+  args.weights = plan.weights.data();
   args.in_list = task.in_list;
   args.in_count = task.in_count;
   args.groups = s.groups;

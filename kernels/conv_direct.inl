@@ -1,4 +1,4 @@
-// Direct convolution over unit-stride planes, any kernel, any groups, any channel lists.
+// Direct convolution over unit-stride planes (the input's own, or cut from it): any kernel, groups, channel lists.
 //
 // Vectors run along the pixels of a plane, weights stay in place and are splatted one by one, so leaving a channel
 // out costs nothing on either side. A tile of O output channels x V vectors lives in registers.
@@ -6,7 +6,7 @@ namespace penstock {
 namespace PENSTOCK_ISA {
 
 // Taps known at compile time let the compiler fold offsets into addresses.
-enum class Taps { one, three_by_three, any };
+enum class Taps { three_by_three, any };
 
 struct DirectTile {
   const float* weights[kDirectPanel];  // row of each output channel, at its group's first input
@@ -45,10 +45,7 @@ PENSTOCK_INLINE void sum_channels(const DirectArgs& a, const DirectTile& tile, V
   const std::int32_t* list = tile.list;
   const std::int32_t* end = list + tile.count;
   const int first = tile.first_channel;
-  if (kTaps == Taps::one) {
-    const float* x = plane + a.taps[0];
-    for (; list != end; ++list, x += stride) accumulate<O, V>(acc, x, weights, *list - first);
-  } else if (kTaps == Taps::three_by_three) {
+  if (kTaps == Taps::three_by_three) {
     const float* x = plane + a.taps[0];
     const std::ptrdiff_t pitch = a.pitch;
     for (; list != end; ++list, x += stride) {
@@ -116,7 +113,6 @@ static TileFunction tile_function(int outs, int vectors) {
 }
 
 static TileFunction tile_function(const DirectArgs& a, int outs, int vectors) {
-  if (a.tap_count == 1) return tile_function<Taps::one>(outs, vectors);
   if (a.tap_rows == 3) return tile_function<Taps::three_by_three>(outs, vectors);
   return tile_function<Taps::any>(outs, vectors);
 }
@@ -167,21 +163,6 @@ static void compute_panel(const DirectArgs& a, int plane, int outs, int group, i
     }
   }
   for (int o = 0; o < outs; ++o) zero_padding(out, plane + o, row_begin, row_end, !a.flat);
-}
-
-// First position in the increasing list whose value is not below `value`.
-static int lower_bound(const std::int32_t* list, int count, int value) {
-  int low = 0;
-  while (count > 0) {
-    const int half = count / 2;
-    if (list[low + half] < value) {
-      low += half + 1;
-      count -= half + 1;
-    } else {
-      count = half;
-    }
-  }
-  return low;
 }
 
 // Units are panel-major. With one group a panel is an even share of the active outputs; with several it is the

@@ -41,10 +41,10 @@ struct DirectArgs {
   ConvOutput out;
 };
 
-constexpr int kDirectPanel = 6;      // output channels that one unit computes together
+constexpr int kDirectPanel = 6;        // output channels that one unit computes together
 constexpr int kDirectMaskSlack = 160;  // more than the widest strip of vectors
 
-// A strided convolution reads its input cut into unit-stride planes: pixel (y, x) of a phase is pixel
+// With a larger stride the direct kernel reads its input cut into unit-stride planes: pixel (y, x) of a phase is pixel
 // (y * stride_h + first_y, x * stride_w + first_x) of the channel, zero outside.
 struct ConvPhase {
   int first_y, first_x;
@@ -64,6 +64,24 @@ struct SplitArgs {
   int cut_pitch;
 };
 
+// The packed kernel copies the pixels that a block of outputs needs, tap by tap, and multiplies from there:
+// packed[strip][input][tap][2 vectors], a strip being 2 vectors of consecutive output pixels, rows running on.
+struct PackedArgs {
+  const float* input;  // plane 0, at its base
+  std::ptrdiff_t in_stride;
+  int in_pitch, stride_h, stride_w;
+  const std::ptrdiff_t* taps;  // from the input pixel under output (0, 0), without padding, to each tap
+  int tap_count;
+  const float* weights;  // [out][in / groups][tap]
+  const std::int32_t* in_list;
+  int in_count;
+  int groups, in_group, out_group;
+  int block_pixels;  // output pixels of one block, a multiple of a strip
+  int splits;        // units that share a block when there is one group
+  ConvOutput out;
+  float* packed;
+};
+
 // Winograd F(m x m, 3 x 3), m = 2 or 4: tiles of m x m outputs from (m + 2) x (m + 2) inputs, which become as many
 // positions, in groups of 4. A block is a run of tiles; its transformed input is [position group][group of
 // tiles][input][2 vectors], where a vector holds 4 positions of each of several tiles.
@@ -75,17 +93,21 @@ struct WinogradArgs {
   const float* zero_row;  // stands for rows outside the plane
   const std::int32_t* in_list;
   int in_count, in_channels;
-  const float* weights;  // [out][position group][in][4]
+  const float* weights;  // [out][position group][in][4], or null
+  const float* filters;  // [out][in][3][3]: transformed as they are used; or null
   int tiles_x, tiles_y;
   int tile_begin, tile_end;  // of the block
   ConvOutput out;
   float* transformed;  // the block's transformed input
   float* sums;         // [out][position group][group of tiles][2 vectors], for kWinogradOuts outputs
+  float* panel;        // weights transformed for one panel and chunk of inputs
   float* rows;         // m + 2 rows of the input, transformed downwards
   std::ptrdiff_t rows_pitch;
 };
 
 constexpr int kWinogradPanel = 6;  // output channels that the inner loop computes together
+constexpr int kWinogradChunk = 64;        // inputs whose weights are transformed at a time
+constexpr int kWinogradPanelFloats = 32;  // a panel's weights for one input and position group, at most
 constexpr int kWinogradOuts = 24;  // output channels that share one pass over the transformed input
 
 struct WinogradKernels {
@@ -102,6 +124,8 @@ struct ConvKernels {
   void (*direct)(const DirectArgs&, int unit_begin, int unit_end);
   // Cuts the planes in slots [begin, end).
   void (*split)(const SplitArgs&, int slot_begin, int slot_end);
+  // Units are (block, split), or (block, group) when there are several groups.
+  void (*packed)(const PackedArgs&, int unit_begin, int unit_end);
 };
 
 // Null when the set was not compiled in.

@@ -3,12 +3,12 @@
 #include <vector>
 
 #include "conv.h"
+#include "conv_buffer.h"
 #include "conv_kernels.h"
 
 namespace penstock {
 
 struct DirectPlan {
-  std::vector<float> weights;  // [out][in / groups][tap], as given
   std::vector<std::ptrdiff_t> taps;
   std::vector<float> mask;
   std::vector<ConvPhase> phases;  // empty when the stride is 1 and planes are read as they are
@@ -20,15 +20,20 @@ struct DirectPlan {
   std::size_t shared_floats = 0;
 };
 
+struct PackedPlan {
+  std::vector<std::ptrdiff_t> taps;
+  std::size_t thread_floats = 0;
+};
+
 struct WinogradPlan {
   int tile = 0;  // outputs of a tile along an axis: 2 or 4, or 0 when the layer does not use Winograd
-  std::vector<float> weights;  // [out][position group][in][4]
+  ConvBuffer weights;  // [out][position group][in][4]; none when they are transformed as they are used
   std::vector<float> zero_row;
   int tiles_x = 0, tiles_y = 0;
   int block_tiles = 0, blocks = 0;
   // One block: its transformed input is shared and threads divide the channels, first the inputs, then the
   // outputs. Several: each is transformed and multiplied by one thread.
-  std::size_t rows_pitch = 0, rows_floats = 0, transformed_floats = 0, sums_floats = 0;
+  std::size_t rows_pitch = 0, rows_floats = 0, transformed_floats = 0, sums_floats = 0, panel_floats = 0;
 };
 
 struct ConvPlan {
@@ -37,18 +42,33 @@ struct ConvPlan {
   std::vector<float> bias;
   float low = 0, high = 0;
   int curve = -1;
-  bool automatic = false;
+  ConvAlgorithm algorithm = ConvAlgorithm::automatic;  // as asked for
+  ConvBuffer weights;  // [out][in / groups][tap], as given
   DirectPlan direct;
+  PackedPlan packed;
   WinogradPlan winograd;
+
+  int taps() const { return shape.kernel_h * shape.kernel_w; }
 };
 
 ConvOutput conv_output(const ConvPlan& plan, const ConvTask& task);
 
-void plan_direct(ConvPlan& plan, const float* weights);
+// The Winograd tile that suits the layer (2 or 4), or 0.
+int choose_tile(const ConvPlan& plan);
+// The algorithm for one image; Winograd only with the tile the plan has.
+ConvAlgorithm choose_algorithm(const ConvPlan& plan, int in_count, int out_count);
+
+// Whether automatic choice may use the direct algorithm; asked for by name it runs any shape.
+bool direct_suits(const ConvShape& shape);
+void plan_direct(ConvPlan& plan);
 int direct_stages(const ConvPlan& plan);
 int direct_units(const ConvPlan& plan, const ConvTask& task, int stage);
 void run_direct(const ConvPlan& plan, const ConvTask& task, int stage, int unit_begin, int unit_end,
                 const ConvScratch& scratch);
+
+void plan_packed(ConvPlan& plan);
+int packed_units(const ConvPlan& plan, const ConvTask& task);
+void run_packed(const ConvPlan& plan, const ConvTask& task, int unit_begin, int unit_end, const ConvScratch& scratch);
 
 bool winograd_fits(const ConvShape& shape);
 void plan_winograd(ConvPlan& plan, const float* weights, int tile);

@@ -1,4 +1,4 @@
-// The end of every convolution: gain, bias, activation, and the zeros around a plane.
+// What all convolution kernels share: gain, bias and activation at the end, the zeros around a plane, list search.
 namespace penstock {
 namespace PENSTOCK_ISA {
 
@@ -83,6 +83,21 @@ static void zero_padding(const ConvOutput& out, int plane, int row_begin, int ro
     float* end = base + static_cast<std::ptrdiff_t>(out.height + 2 * out.halo) * out.pitch + 2 * out.halo;
     std::memset(below, 0, sizeof(float) * (end - below));
   }
+}
+
+// First position in the increasing list whose value is not below `value`.
+static int lower_bound(const std::int32_t* list, int count, int value) {
+  int low = 0;
+  while (count > 0) {
+    const int half = count / 2;
+    if (list[low + half] < value) {
+      low += half + 1;
+      count -= half + 1;
+    } else {
+      count = half;
+    }
+  }
+  return low;
 }
 
 }  // namespace PENSTOCK_ISA

@@ -5,6 +5,8 @@
 
 #include "conv_direct.inl"
 
+#include "conv_packed.inl"
+
 #include "conv_winograd.inl"
 
 namespace penstock {
@@ -14,7 +16,8 @@ static const ConvKernels kTable = {kLanes,
                                    {winograd_transform<Tile2>, winograd_multiply<Tile2>},
                                    {winograd_transform<Tile4>, winograd_multiply<Tile4>},
                                    run_direct,
-                                   run_split};
+                                   run_split,
+                                   run_packed};
 
 }  // namespace PENSTOCK_ISA
 }  // namespace penstock

@@ -42,6 +42,25 @@ constexpr std::size_t kSharedBytes = 1 << 20;
 
 constexpr int kTransformUnit = 8;  // input channels of one unit
 
+// With this many tiles or fewer, weights are transformed for every image as they are used (see multiply_fresh).
+constexpr int kFreshTiles = 32;
+
+void transform_weights(WinogradPlan& w, const ConvShape& s, const float* weights, int groups) {
+  w.weights.allocate(static_cast<std::size_t>(s.out_channels) * s.in_channels * groups * 4);
+  const std::ptrdiff_t group_step = static_cast<std::ptrdiff_t>(s.in_channels) * 4;
+  for (std::ptrdiff_t o = 0; o < s.out_channels; ++o) {
+    for (std::ptrdiff_t i = 0; i < s.in_channels; ++i) {
+      const float* filter = weights + (o * s.in_channels + i) * 9;
+      float* to = w.weights.data() + o * groups * group_step + i * 4;
+      if (w.tile == 2) {
+        transform_filter(kFilter2, filter, to, group_step);
+      } else {
+        transform_filter(kFilter4, filter, to, group_step);
+      }
+    }
+  }
+}
+
 int position_groups(int tile) { return tile == 2 ? 4 : 9; }
 
 int multiply_units(int out_count) { return (out_count + kWinogradOuts - 1) / kWinogradOuts; }
@@ -58,19 +77,6 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
   WinogradPlan& w = plan.winograd;
   const int groups = position_groups(tile);
   w.tile = tile;
-  w.weights.resize(static_cast<std::size_t>(s.out_channels) * s.in_channels * groups * 4);
-  const std::ptrdiff_t group_step = static_cast<std::ptrdiff_t>(s.in_channels) * 4;
-  for (std::ptrdiff_t o = 0; o < s.out_channels; ++o) {
-    for (std::ptrdiff_t i = 0; i < s.in_channels; ++i) {
-      const float* filter = weights + (o * s.in_channels + i) * 9;
-      float* to = w.weights.data() + o * groups * group_step + i * 4;
-      if (tile == 2) {
-        transform_filter(kFilter2, filter, to, group_step);
-      } else {
-        transform_filter(kFilter4, filter, to, group_step);
-      }
-    }
-  }
   const int lanes = plan.kernels->lanes, tile_group = lanes / 2, group_floats = 2 * lanes;
   w.zero_row.assign(s.input.width + 2 * s.pad_w + group_floats, 0.0f);
   w.tiles_x = (s.output.width + tile - 1) / tile;
@@ -79,10 +85,16 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
   w.rows_floats = w.rows_pitch * (tile + 2);
 
   const int tiles = w.tiles_x * w.tiles_y;
+  const bool fresh = tiles <= kFreshTiles;
+  if (fresh) {
+    w.panel_floats = static_cast<std::size_t>(groups) * kWinogradChunk * kWinogradPanelFloats;
+  } else {
+    transform_weights(w, s, weights, groups);
+  }
   const int tile_groups = (tiles + tile_group - 1) / tile_group;
   const std::size_t group_bytes = sizeof(float) * groups * group_floats * s.in_channels;
   int block_groups = tile_groups;
-  if (tile_groups * group_bytes > kSharedBytes) {
+  if (!fresh && tile_groups * group_bytes > kSharedBytes) {
     // Equal blocks, as large as the cache allows.
     const int most = std::max<int>(1, static_cast<int>(kBlockBytes / group_bytes));
     const int blocks = (tile_groups + most - 1) / most;
@@ -100,7 +112,7 @@ std::size_t winograd_shared_floats(const ConvPlan& plan) {
 
 std::size_t winograd_thread_floats(const ConvPlan& plan) {
   const WinogradPlan& w = plan.winograd;
-  return w.rows_floats + w.sums_floats + (w.blocks == 1 ? 0 : w.transformed_floats);
+  return w.rows_floats + w.sums_floats + w.panel_floats + (w.blocks == 1 ? 0 : w.transformed_floats);
 }
 
 int winograd_stages(const ConvPlan& plan) { return plan.winograd.blocks == 1 ? 2 : 1; }
@@ -131,13 +143,15 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   args.in_count = task.in_count;
   args.in_channels = s.in_channels;
   args.weights = w.weights.data();
+  args.filters = w.weights.data() == nullptr ? plan.weights.data() : nullptr;
   args.tiles_x = w.tiles_x;
   args.tiles_y = w.tiles_y;
   args.out = conv_output(plan, task);
   args.rows = scratch.thread;
   args.rows_pitch = static_cast<std::ptrdiff_t>(w.rows_pitch);
   args.sums = scratch.thread + w.rows_floats;
-  args.transformed = shared ? scratch.shared : scratch.thread + w.rows_floats + w.sums_floats;
+  args.panel = args.sums + w.sums_floats;
+  args.transformed = shared ? scratch.shared : args.panel + w.panel_floats;
   const int parts = multiply_units(task.out_count);
   for (int unit = unit_begin; unit < unit_end; ++unit) {
     const int block = shared ? 0 : unit;

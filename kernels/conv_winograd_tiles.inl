@@ -9,6 +9,14 @@
 namespace penstock {
 namespace PENSTOCK_ISA {
 
+// Rows 0..3 of three columns become three columns of four rows (lane 3 of the rows is not used).
+PENSTOCK_INLINE void columns_of(const Vec* rows, Vec (&columns)[3]) {
+  const Vec lo01 = zip_lo(rows[0], rows[1]), lo23 = zip_lo(rows[2], rows[3]);
+  columns[0] = join_lo(lo01, lo23);
+  columns[1] = join_hi(lo01, lo23);
+  columns[2] = join_lo(zip_hi(rows[0], rows[1]), zip_hi(rows[2], rows[3]));
+}
+
 struct Tile2 {
   static constexpr int kOut = 2, kIn = 4, kGroups = 4;
 
@@ -24,7 +32,27 @@ struct Tile2 {
     y[1] = m[1] - m[2] - m[3];
   }
 
-  // `rows` points to the first tile's column; results go to groups a_step apart, a first, then b.
+  // Weights of kQuads outputs (rows w) for the input at offset `at` of each: groups `step` apart.
+  PENSTOCK_INLINE void filter(const float* const* w, std::ptrdiff_t at, float* to, std::ptrdiff_t step) {
+    const Vec g0 = load_quads(w, at), g1 = load_quads(w, at + 3), g2 = load_quads(w, at + 6);
+    Vec down[4], c[3], u[4];
+    filter_axis(g0, g1, g2, down);
+    columns_of(down, c);
+    filter_axis(c[0], c[1], c[2], u);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) store(to + j * step, u[j]);
+  }
+
+  PENSTOCK_INLINE void filter_axis(Vec a, Vec b, Vec c, Vec (&u)[4]) {
+    const Vec half = splat(0.5f);
+    const Vec even = half * (a + c);
+    u[0] = a;
+    u[1] = fma(half, b, even);
+    u[2] = fnma(half, b, even);
+    u[3] = c;
+  }
+
+  // `rows` points to the first tile's column; results go to groups `step` apart, a first, then b.
   PENSTOCK_INLINE void across(const float* rows, std::ptrdiff_t pitch, float* to, std::ptrdiff_t step) {
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
@@ -81,6 +109,43 @@ struct Tile4 {
     y[1] = fma(two, q, d);
     y[2] = fma(four, p, s);
     y[3] = fma(eight, q, d) + m[5];
+  }
+
+  PENSTOCK_INLINE void filter_axis(Vec a, Vec b, Vec c, Vec (&u)[6]) {
+    const Vec sixth = splat(-1.0f / 6), twelfth = splat(1.0f / 12);
+    const Vec sum = a + c;
+    u[0] = splat(0.25f) * a;
+    u[1] = sixth * (sum + b);
+    u[2] = sixth * (sum - b);
+    const Vec even = fma(splat(1.0f / 24), a, splat(1.0f / 6) * c);
+    u[3] = fma(twelfth, b, even);
+    u[4] = fnma(twelfth, b, even);
+    u[5] = c;
+  }
+
+  PENSTOCK_INLINE void filter(const float* const* w, std::ptrdiff_t at, float* to, std::ptrdiff_t step) {
+    const Vec g0 = load_quads(w, at), g1 = load_quads(w, at + 3), g2 = load_quads(w, at + 6);
+    Vec down[6], c[3], u[6];
+    filter_axis(g0, g1, g2, down);
+    columns_of(down, c);
+    filter_axis(c[0], c[1], c[2], u);
+#pragma GCC unroll 6
+    for (int j = 0; j < 6; ++j) store(to + j * step, u[j]);
+    // Rows 4 and 5: lanes are (row 4, row 5) of an even and of an odd position across.
+    static const float kAcross[3][3][4] = {
+        {{0.25f, 0.25f, -1.0f / 6, -1.0f / 6}, {0, 0, -1.0f / 6, -1.0f / 6}, {0, 0, -1.0f / 6, -1.0f / 6}},
+        {{-1.0f / 6, -1.0f / 6, 1.0f / 24, 1.0f / 24},
+         {1.0f / 6, 1.0f / 6, 1.0f / 12, 1.0f / 12},
+         {-1.0f / 6, -1.0f / 6, 1.0f / 6, 1.0f / 6}},
+        {{1.0f / 24, 1.0f / 24, 0, 0}, {-1.0f / 12, -1.0f / 12, 0, 0}, {1.0f / 6, 1.0f / 6, 1, 1}}};
+    const Vec lo = zip_lo(down[4], down[5]), hi = zip_hi(down[4], down[5]);
+    const Vec x0 = join_lo(lo, lo), x1 = join_hi(lo, lo), x2 = join_lo(hi, hi);
+#pragma GCC unroll 3
+    for (int k = 0; k < 3; ++k) {
+      Vec v = splat_quad(kAcross[k][0]) * x0;
+      v = fma(splat_quad(kAcross[k][1]), x1, v);
+      store(to + (6 + k) * step, fma(splat_quad(kAcross[k][2]), x2, v));
+    }
   }
 
   PENSTOCK_INLINE void across(const float* rows, std::ptrdiff_t pitch, float* to, std::ptrdiff_t step) {

@@ -11,6 +11,7 @@
 #if defined(PENSTOCK_VEC_AVX2) || defined(PENSTOCK_VEC_AVX512)
 #include <immintrin.h>
 #endif
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -37,17 +38,12 @@ PENSTOCK_INLINE void store_first(float* p, Vec v, int n) {
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>(n >= 16 ? 0xffffu : (1u << n) - 1u), v);
 }
 PENSTOCK_INLINE Vec splat_quad(const float* p) { return _mm512_broadcast_f32x4(_mm_loadu_ps(p)); }
-PENSTOCK_INLINE Vec load_quads(const float* p, int step) {
-  Vec v = _mm512_castps128_ps512(_mm_loadu_ps(p));
-  v = _mm512_insertf32x4(v, _mm_loadu_ps(p + step), 1);
-  v = _mm512_insertf32x4(v, _mm_loadu_ps(p + 2 * step), 2);
-  return _mm512_insertf32x4(v, _mm_loadu_ps(p + 3 * step), 3);
-}
-PENSTOCK_INLINE void store_quads(float* p, int step, Vec v) {
-  _mm_storeu_ps(p, _mm512_castps512_ps128(v));
-  _mm_storeu_ps(p + step, _mm512_extractf32x4_ps(v, 1));
-  _mm_storeu_ps(p + 2 * step, _mm512_extractf32x4_ps(v, 2));
-  _mm_storeu_ps(p + 3 * step, _mm512_extractf32x4_ps(v, 3));
+// Quad q is the 4 floats at p[q] + offset.
+PENSTOCK_INLINE Vec load_quads(const float* const* p, std::ptrdiff_t offset) {
+  Vec v = _mm512_castps128_ps512(_mm_loadu_ps(p[0] + offset));
+  v = _mm512_insertf32x4(v, _mm_loadu_ps(p[1] + offset), 1);
+  v = _mm512_insertf32x4(v, _mm_loadu_ps(p[2] + offset), 2);
+  return _mm512_insertf32x4(v, _mm_loadu_ps(p[3] + offset), 3);
 }
 // Lanes 0, 2, 4, ... of the 2 * kLanes - 1 floats at p.
 PENSTOCK_INLINE Vec load_even(const float* p) {
@@ -80,18 +76,26 @@ PENSTOCK_INLINE Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 PENSTOCK_INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 PENSTOCK_INLINE Vec keep(Vec v, const float* mask) { return _mm256_and_ps(v, load(mask)); }
 PENSTOCK_INLINE void store_first(float* p, Vec v, int n) {
-  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane), v);
+  // Not a masked store: that takes dozens of cycles on AMD.
+  if (n >= 8) return store(p, v);
+  __m128 rest = _mm256_castps256_ps128(v);
+  if (n & 4) {
+    _mm_storeu_ps(p, rest);
+    rest = _mm256_extractf128_ps(v, 1);
+    p += 4;
+  }
+  if (n & 2) {
+    _mm_storel_pi(reinterpret_cast<__m64*>(p), rest);
+    rest = _mm_movehl_ps(rest, rest);
+    p += 2;
+  }
+  if (n & 1) _mm_store_ss(p, rest);
 }
 PENSTOCK_INLINE Vec splat_quad(const float* p) {
   return _mm256_broadcast_ps(reinterpret_cast<const __m128*>(p));
 }
-PENSTOCK_INLINE Vec load_quads(const float* p, int step) {
-  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + step), 1);
-}
-PENSTOCK_INLINE void store_quads(float* p, int step, Vec v) {
-  _mm_storeu_ps(p, _mm256_castps256_ps128(v));
-  _mm_storeu_ps(p + step, _mm256_extractf128_ps(v, 1));
+PENSTOCK_INLINE Vec load_quads(const float* const* p, std::ptrdiff_t offset) {
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p[0] + offset)), _mm_loadu_ps(p[1] + offset), 1);
 }
 PENSTOCK_INLINE Vec load_even(const float* p) {
   const Vec pairs = _mm256_shuffle_ps(load(p), load(p + 7), 0xd8);  // 0 2 | 8 10 | 4 6 | 12 14
@@ -133,8 +137,7 @@ PENSTOCK_INLINE void store_first(float* p, Vec v, int n) {
   for (int i = 0; i < 4 && i < n; ++i) p[i] = v[i];
 }
 PENSTOCK_INLINE Vec splat_quad(const float* p) { return load(p); }
-PENSTOCK_INLINE Vec load_quads(const float* p, int) { return load(p); }
-PENSTOCK_INLINE void store_quads(float* p, int, Vec v) { store(p, v); }
+PENSTOCK_INLINE Vec load_quads(const float* const* p, std::ptrdiff_t offset) { return load(p[0] + offset); }
 PENSTOCK_INLINE Vec load_even(const float* p) { return Vec{p[0], p[2], p[4], p[6]}; }
 PENSTOCK_INLINE Vec zip_lo(Vec a, Vec b) { return __builtin_shuffle(a, b, VecInt{0, 4, 1, 5}); }
 PENSTOCK_INLINE Vec zip_hi(Vec a, Vec b) { return __builtin_shuffle(a, b, VecInt{2, 6, 3, 7}); }

@@ -243,7 +243,8 @@ int main(int argc, char** argv) {
       if (!isa_available(isa)) continue;
       failed += !check(c, isa, ConvAlgorithm::automatic, "automatic");
       failed += !check(c, isa, ConvAlgorithm::direct, "direct");
-      ran += 2;
+      failed += !check(c, isa, ConvAlgorithm::packed, "packed");
+      ran += 3;
       if (!three_by_three) continue;
       failed += !check(c, isa, ConvAlgorithm::winograd2, "winograd2");
       failed += !check(c, isa, ConvAlgorithm::winograd4, "winograd4");

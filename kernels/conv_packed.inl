@@ -1,0 +1,201 @@
+// Convolution of any stride from packed pixels: a matrix product with weights in place and channel lists.
+//
+// Packing turns every stride and every tap into one run of memory that the caches and the prefetcher like; it is
+// paid once for a block of pixels and repaid by every panel of outputs.
+namespace penstock {
+namespace PENSTOCK_ISA {
+
+constexpr int kStrip = 2 * kLanes;
+
+// A run of output pixels of one row inside a strip.
+struct StripRun {
+  std::ptrdiff_t output;  // offset of the first pixel in the output plane
+  int begin, count;       // inside the strip
+};
+
+// One vector of a run: where its input pixels start, and where it goes inside the strip.
+struct StripCopy {
+  std::ptrdiff_t input;
+  int to;
+};
+
+struct Strip {
+  StripRun runs[kStrip];
+  StripCopy copies[kStrip];
+  int run_count = 0, copy_count = 0;
+  int pixels = 0;
+};
+
+static void set_strip(const PackedArgs& a, int pixel, Strip& strip) {
+  strip.run_count = strip.copy_count = strip.pixels = 0;
+  int y = pixel / a.out.width, x = pixel % a.out.width;
+  while (strip.pixels < kStrip && y < a.out.height) {
+    const int row = a.out.width - x, room = kStrip - strip.pixels;
+    const int count = row < room ? row : room;
+    const std::ptrdiff_t input = static_cast<std::ptrdiff_t>(y) * a.stride_h * a.in_pitch;
+    for (int i = 0; i < count; i += kLanes) {
+      strip.copies[strip.copy_count++] = {input + static_cast<std::ptrdiff_t>(x + i) * a.stride_w, strip.pixels + i};
+    }
+    strip.runs[strip.run_count++] = {static_cast<std::ptrdiff_t>(y) * a.out.pitch + x, strip.pixels, count};
+    strip.pixels += count;
+    x = 0;
+    ++y;
+  }
+}
+
+// Every kStride-th float at p. Strides above 2 are rare enough to go lane by lane; they must not read past the
+// last pixel they need, which the caller's slack does not cover.
+template <int kStride>
+PENSTOCK_INLINE Vec load_strided(const float* p, int stride, int count) {
+  if (kStride == 1) return load(p);
+  if (kStride == 2) return load_even(p);
+  float lanes[kLanes] = {};
+  for (int i = 0; i < kLanes && i < count; ++i) lanes[i] = p[static_cast<std::ptrdiff_t>(i) * stride];
+  return load(lanes);
+}
+
+// Vectors may run past the end of a run: what follows is packed later and overwrites it.
+template <int kStride>
+static void pack_strip(const PackedArgs& a, const Strip& strip, int slot_begin, int slot_end, float* to) {
+  for (int slot = slot_begin; slot < slot_end; ++slot) {
+    const float* plane = a.input + slot * a.in_stride;
+    for (int t = 0; t < a.tap_count; ++t, to += kStrip) {
+      const float* from = plane + a.taps[t];
+      for (int c = 0; c < strip.copy_count; ++c) {
+        const StripCopy& copy = strip.copies[c];
+        // For long strides: pixels of this copy's run that are left.
+        const int end = c + 1 < strip.copy_count ? strip.copies[c + 1].to : strip.pixels;
+        store(to + copy.to, load_strided<kStride>(from + copy.input, a.stride_w, end - copy.to));
+      }
+    }
+  }
+}
+
+// O outputs x V vectors from `packed`, finished, to `to`; kTaps is the number of taps when it is known, else 0.
+template <int O, int V, int kTaps>
+static void multiply_strip(const PackedArgs& a, const float* const* rows, const std::int32_t* list, int count,
+                           int first_channel, const float* packed, int plane, float* to, std::ptrdiff_t step) {
+  Vec acc[O][V];
+#pragma GCC unroll 8
+  for (int o = 0; o < O; ++o) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) acc[o][v] = zero();
+  }
+  const float* weights[O];
+#pragma GCC unroll 8
+  for (int o = 0; o < O; ++o) weights[o] = rows[o];
+  const int taps = kTaps ? kTaps : a.tap_count;
+  for (const std::int32_t* end = list + count; list != end; ++list) {
+    const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(*list - first_channel) * taps;
+#pragma GCC unroll 9
+    for (int t = 0; t < taps; ++t) {
+      accumulate<O, V>(acc, packed, weights, first + t);
+      packed += kStrip;
+    }
+  }
+#pragma GCC unroll 8
+  for (int o = 0; o < O; ++o) {
+    const Finish f = finish_of(a.out, plane + o);
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) store(to + o * step + v * kLanes, finish(acc[o][v], f, a.out));
+  }
+}
+
+using StripFunction = void (*)(const PackedArgs&, const float* const*, const std::int32_t*, int, int, const float*,
+                               int, float*, std::ptrdiff_t);
+
+template <int kTaps>
+static StripFunction strip_function(int outs, int vectors) {
+  static constexpr StripFunction kTable[kDirectPanel][2] = {
+      {multiply_strip<1, 1, kTaps>, multiply_strip<1, 2, kTaps>}, {multiply_strip<2, 1, kTaps>, multiply_strip<2, 2, kTaps>},
+      {multiply_strip<3, 1, kTaps>, multiply_strip<3, 2, kTaps>}, {multiply_strip<4, 1, kTaps>, multiply_strip<4, 2, kTaps>},
+      {multiply_strip<5, 1, kTaps>, multiply_strip<5, 2, kTaps>}, {multiply_strip<6, 1, kTaps>, multiply_strip<6, 2, kTaps>}};
+  return kTable[outs - 1][vectors - 1];
+}
+
+static StripFunction strip_function(int taps, int outs, int vectors) {
+  if (taps == 1) return strip_function<1>(outs, vectors);
+  if (taps == 9) return strip_function<9>(outs, vectors);
+  return strip_function<0>(outs, vectors);
+}
+
+// Copies finished pixels from a buffer of one strip to the rows they belong to.
+static void store_runs(const Strip& strip, const float* values, float* to) {
+  for (int r = 0; r < strip.run_count; ++r) {
+    const StripRun& run = strip.runs[r];
+    for (int i = 0; i < run.count; i += kLanes) {
+      store_first(to + run.output + i, load(values + run.begin + i), run.count - i);
+    }
+  }
+}
+
+// Outputs [plane_begin, plane_end) of one group, pixels [pixel_begin, pixel_end), inputs [slot_begin, slot_end).
+static void packed_block(const PackedArgs& a, int plane_begin, int plane_end, int group, int slot_begin,
+                         int slot_end, int pixel_begin, int pixel_end) {
+  const std::ptrdiff_t strip_floats = static_cast<std::ptrdiff_t>(slot_end - slot_begin) * a.tap_count * kStrip;
+  Strip strip;
+  float* to = a.packed;
+  for (int pixel = pixel_begin; pixel < pixel_end; pixel += kStrip, to += strip_floats) {
+    set_strip(a, pixel, strip);
+    if (a.stride_w == 1) {
+      pack_strip<1>(a, strip, slot_begin, slot_end, to);
+    } else if (a.stride_w == 2) {
+      pack_strip<2>(a, strip, slot_begin, slot_end, to);
+    } else {
+      pack_strip<0>(a, strip, slot_begin, slot_end, to);
+    }
+  }
+  const int outs = plane_end - plane_begin;
+  const int panels = (outs + kDirectPanel - 1) / kDirectPanel;
+  const ConvOutput& out = a.out;
+  for (int p = 0; p < panels; ++p) {
+    const int first = plane_begin + p * outs / panels, last = plane_begin + (p + 1) * outs / panels;
+    const float* rows[kDirectPanel];
+    for (int o = first; o < last; ++o) {
+      rows[o - first] = a.weights + static_cast<std::ptrdiff_t>(out.list[o]) * a.in_group * a.tap_count;
+    }
+    float* plane = out.planes + first * out.stride + out.origin;
+    const float* packed = a.packed;
+    for (int pixel = pixel_begin; pixel < pixel_end; pixel += kStrip, packed += strip_floats) {
+      set_strip(a, pixel, strip);
+      const StripFunction multiply = strip_function(a.tap_count, last - first, strip.pixels > kLanes ? 2 : 1);
+      const bool whole = strip.runs[0].count == kStrip;
+      // Runs are read a vector at a time, so the buffer has one more vector than the strips.
+      float buffer[kDirectPanel * kStrip + kLanes];
+      multiply(a, rows, a.in_list + slot_begin, slot_end - slot_begin, group * a.in_group, packed, first,
+               whole ? plane + strip.runs[0].output : buffer, whole ? out.stride : kStrip);
+      if (whole) continue;
+      for (int o = 0; o < last - first; ++o) store_runs(strip, buffer + o * kStrip, plane + o * out.stride);
+    }
+  }
+  // Rows that begin in this block.
+  const int row_begin = (pixel_begin + a.out.width - 1) / a.out.width;
+  const int row_end = (pixel_end + a.out.width - 1) / a.out.width;
+  if (row_begin == row_end) return;
+  for (int o = plane_begin; o < plane_end; ++o) zero_padding(a.out, o, row_begin, row_end, true);
+}
+
+static void run_packed(const PackedArgs& a, int unit_begin, int unit_end) {
+  const int parts = a.groups == 1 ? a.splits : a.groups;
+  const int pixels = a.out.height * a.out.width;
+  for (int unit = unit_begin; unit < unit_end; ++unit) {
+    const int part = unit % parts;
+    const int pixel_begin = unit / parts * a.block_pixels;
+    const int pixel_end = pixel_begin + a.block_pixels < pixels ? pixel_begin + a.block_pixels : pixels;
+    int plane_begin = static_cast<int>(static_cast<std::int64_t>(part) * a.out.count / parts);
+    int plane_end = static_cast<int>(static_cast<std::int64_t>(part + 1) * a.out.count / parts);
+    int group = 0, slot_begin = 0, slot_end = a.in_count;
+    if (a.groups > 1) {
+      group = part;
+      plane_begin = lower_bound(a.out.list, a.out.count, group * a.out_group);
+      plane_end = lower_bound(a.out.list, a.out.count, (group + 1) * a.out_group);
+      slot_begin = lower_bound(a.in_list, a.in_count, group * a.in_group);
+      slot_end = lower_bound(a.in_list, a.in_count, (group + 1) * a.in_group);
+    }
+    if (plane_begin == plane_end) continue;
+    packed_block(a, plane_begin, plane_end, group, slot_begin, slot_end, pixel_begin, pixel_end);
+  }
+}
+
+}  // namespace PENSTOCK_ISA
+}  // namespace penstock
