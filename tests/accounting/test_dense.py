@@ -134,3 +134,10 @@ def test_half_precision_halves_the_bytes() -> None:
     assert half.macs == whole.macs
     assert half.weight_bytes * 2 == whole.weight_bytes
     assert half.activation_bytes * 2 == whole.activation_bytes
+
+
+@pytest.mark.parametrize("name", ["mobilenetv3_small_050", "convnext_atto"])
+def test_networks_of_other_libraries_equal_torchs_flop_counter(name: str) -> None:
+    timm = pytest.importorskip("timm")
+    network, images = timm.create_model(name).eval(), torch.randn(1, 3, 96, 96)
+    assert account(network, images).macs == flop_counter_macs(network, images)

@@ -6,11 +6,13 @@ torch's own flop counter, so that a dense account equals ``FlopCounterMode / 2``
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -83,20 +85,43 @@ def reads_pooled_channels(layer: WeightLayer) -> bool:
 
 def other_macs(traced: fx.GraphModule, layers: list[WeightLayer], image: Tensor) -> dict[str, int]:
     """{step: MACs} of every step that is not one of `layers` and has any, for one image."""
-    counter = _OtherMacs(traced, {layer.node for layer in layers})
+    counted = {layer.node for layer in layers}
+    suspects = {node for node in traced.graph.nodes if node not in counted and _may_multiply(node)}
+    if not suspects:  # the usual case; torch's counter imports its compiler, which takes seconds
+        return {}
+    counter = _OtherMacs(traced, suspects)
     counter.run(image)
     return counter.macs
 
 
+_PRODUCTS = re.compile(r"matmul|mm|mv|dot|einsum|attention|linear|conv|outer|inner|kron|cdist")
+_PLAIN_MODULES = (_BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm2d, nn.LocalResponseNorm)
+
+
+def _may_multiply(node: fx.Node) -> bool:
+    """Whether a step could hold matrix products: those by name, and what torch itself did not write."""
+    if node.op == "call_method":
+        return bool(_PRODUCTS.search(str(node.target)))
+    if node.op == "call_function":
+        home = getattr(node.target, "__module__", None) or ""
+        ours = home.partition(".")[0] in ("torch", "_operator", "operator", "builtins", "math", "")
+        return not ours or bool(_PRODUCTS.search(getattr(node.target, "__name__", "")))
+    module = module_of(node)
+    if module is None or isinstance(module, _PLAIN_MODULES):
+        return False
+    foreign = not type(module).__module__.startswith("torch.nn.")
+    return foreign or any(True for _ in module.parameters())
+
+
 class _OtherMacs(fx.Interpreter):
-    def __init__(self, traced: fx.GraphModule, counted: set[fx.Node]) -> None:
+    def __init__(self, traced: fx.GraphModule, suspects: set[fx.Node]) -> None:
         super().__init__(traced)
         self.extra_traceback = False
-        self.counted = counted
+        self.suspects = suspects
         self.macs: dict[str, int] = {}
 
     def run_node(self, n: fx.Node) -> Any:
-        if n in self.counted or n.op not in ("call_function", "call_method", "call_module"):
+        if n not in self.suspects:
             return super().run_node(n)
         with FlopCounterMode(display=False) as counter:
             value = super().run_node(n)
