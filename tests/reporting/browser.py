@@ -51,7 +51,13 @@ def show(browser: Any, width: int, height: int, scheme: str = "light") -> None:
         {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600},
     )
     browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        "Emulation.setEmulatedMedia",
+        {
+            "features": [
+                {"name": "prefers-color-scheme", "value": scheme},
+                {"name": "prefers-reduced-motion", "value": "reduce"},  # no smooth scrolling under a click
+            ]
+        },
     )
 
 

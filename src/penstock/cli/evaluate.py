@@ -41,6 +41,8 @@ class Options:
     """--no-engine scores with PyTorch and measures no time."""
     threads: int = 1
     """Threads for the measured milliseconds."""
+    seconds: float = 6.0
+    """How long to measure; longer is steadier."""
     json: bool = False
 
 
@@ -58,17 +60,16 @@ def run(options: Options) -> int:
             densities,
             engine=options.engine,
             threads=options.threads,
+            seconds=options.seconds,
         )
     table = comparison_table(measured, scores)
     if options.json:
         print(json.dumps(as_json(options, data, measured, to_json(table))))
         return 0
-    shown = Console()
-    shown.print(f"{options.model} on {len(data):,} images of {data.name}", highlight=False)
-    shown.print(to_rich(table))
-    shown.print(
-        agreement_words(measured.rows) or f"No milliseconds: {measured.without_engine}.", highlight=False
-    )
+    shown = Console(highlight=False, soft_wrap=True)
+    shown.print(f"{options.model} on {len(data):,} images of {data.name}")
+    shown.print(to_rich(table), soft_wrap=False)
+    shown.print(agreement_words(measured.rows) or f"No milliseconds: {measured.without_engine}.")
     return 0
 
 

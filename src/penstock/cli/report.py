@@ -65,6 +65,8 @@ class Options:
     """--no-engine measures no time."""
     threads: int = 1
     """Threads for the measured milliseconds."""
+    seconds: float = 4.0
+    """How long to measure each network; longer is steadier."""
     title: str = ""
     json: bool = False
 
@@ -90,7 +92,7 @@ class Looked:
 
 def run(options: Options) -> int:
     runs = read_runs(options.folder)
-    console = Console(stderr=True, quiet=options.json)
+    console = Console(stderr=True, quiet=options.json, highlight=False, soft_wrap=True)
     looked = Looked()
     with console.status("reading"):
         chosen = [one for one in runs if one.checkpoint is not None]
@@ -130,11 +132,9 @@ def run(options: Options) -> int:
         print(json.dumps(said | {"notes": list(page.notes)}))
     else:
         for note in page.notes:
-            console.print(f"note: {note}", highlight=False)
+            console.print(f"note: {note}")
         if not runs:
-            console.print(
-                f"{options.folder}: no run here yet; the page says how to make one", highlight=False
-            )
+            console.print(f"{options.folder}: no run here yet; the page says how to make one")
         print(out.resolve())
     return 0
 
@@ -150,7 +150,9 @@ def look_into(one: Run, data: ImageArrays, options: Options, looked: Looked) -> 
         (asked or sorted({1.0, sum(g.density for g in gates) / len(gates)}, reverse=True)) if gates else []
     )
     x = preprocess_of(network)(data.images[:_COUNTED])
-    measured = measure(network, x, densities, engine=options.engine, threads=options.threads)
+    measured = measure(
+        network, x, densities, engine=options.engine, threads=options.threads, seconds=options.seconds
+    )
     if measured.without_engine and options.engine:
         looked.notes.append(f"{one.name}: no milliseconds, {measured.without_engine}")
     looked.times += [

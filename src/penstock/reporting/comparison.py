@@ -21,13 +21,13 @@ class Accuracy:
 
 _COLUMNS = (
     Column("network", "Network", numeric=False),
-    Column("density", "Density"),
+    Column("density", "Density", shown=False),
     Column("top1", "Top-1, %"),
     Column("top5", "Top-5, %"),
     Column("macs_executed", "MACs, executed", hint="from the masks that occurred, mean over the images"),
     Column("macs_paper", "MACs, paper", hint="by the paper's formula"),
     Column("saving", "Fewer MACs", hint="executed, against the network without gates"),
-    Column("milliseconds", "Per image", hint="median of interleaved calls, one image each"),
+    Column("milliseconds", "Per image", hint="the least of many interleaved calls, one image each"),
     Column("speedup", "Faster", hint="against the fastest dense runtime measured beside it"),
 )
 
@@ -43,7 +43,7 @@ def comparison_table(
 
     "Faster" compares with the fastest rival; without rivals with the highest density.
     """
-    rivals = dict(sorted(measured.rivals.items(), key=lambda item: item[1].median))
+    rivals = dict(sorted(measured.rivals.items(), key=lambda item: item[1].least))
     reference = next(iter(rivals.values()), None)
     if reference is None and measured.rows:
         reference = max(measured.rows, key=lambda row: row.density or 1.0).time
@@ -66,13 +66,14 @@ def agreement_words(rows: Sequence[DensityCost]) -> str:
     images, same = sum(one.images for one in found), sum(one.same for one in found)
     verdict, count = ("agree", f"all {images}") if same == images else ("differ", f"{same} of {images}")
     worst = max(one.difference for one in found)
-    return f"Engine and PyTorch {verdict}: the same class in {count} comparisons, logits within {worst:.1e}."
+    close = f"logits within {worst:.0e} of the largest"
+    return f"Engine and PyTorch {verdict}: the same class in {count} comparisons, {close}."
 
 
 def _row(row: DensityCost, score: Accuracy | None, reference: Timing | None) -> tuple[Cell, ...]:
     saving = row.executed.saving
     return (
-        word("without gates" if row.density is None else "gated"),
+        word("without gates" if row.density is None else f"d = {row.density:.3g}"),
         figure(row.density),
         *_accuracy(score),
         figure(row.executed.macs, short_count(row.executed.macs)),
@@ -109,7 +110,7 @@ def _accuracy(score: Accuracy | None) -> tuple[Cell, Cell]:
 def _time(time: Timing | None, reference: Timing | None) -> tuple[Cell, Cell]:
     if time is None:
         return NOTHING, NOTHING
-    faster = reference.median / time.median if reference is not None else None
-    return figure(time.median, milliseconds(time.median)), figure(
+    faster = reference.least / time.least if reference is not None else None
+    return figure(time.least, milliseconds(time.least)), figure(
         faster, None if faster is None else times(faster)
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,8 @@ from penstock.reporting.timing import Timing, interleave, one_by_one
 
 @dataclass(frozen=True)
 class Agreement:
-    """The engine's logits against PyTorch's: images with the same first class, and the largest difference."""
+    """The engine's logits against PyTorch's: images with the same first class, and the largest difference
+    as a share of the largest logit."""
 
     images: int
     same: int
@@ -101,7 +103,7 @@ def measure(
                 agreement = compare(network, runner, images, density)
             shown = density
             if density is None and own:
-                shown = sum(own.values()) / len(own)
+                shown = fmean(own.values()) if len(set(own.values())) > 1 else next(iter(own.values()))
             costs.append(
                 DensityCost(
                     shown,
@@ -129,7 +131,9 @@ def compare(network: nn.Module, engine: Engine, images: Tensor, density: float |
         expected = network(images)
     found = engine(images) if density is None else engine(images, density=density)
     same = int((expected.argmax(1) == found.argmax(1)).sum())
-    return Agreement(len(images), same, float((expected - found).abs().max()))
+    return Agreement(
+        len(images), same, float((expected - found).abs().max() / expected.abs().max().clamp(min=1e-30))
+    )
 
 
 def _at(engine: Engine, density: float | None) -> Callable[[Tensor], object]:

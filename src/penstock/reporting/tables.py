@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 
 
@@ -18,12 +19,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """`key` is its name in JSON, `title` its heading; numbers stand to the right."""
+    """`key` is its name in JSON, `title` its heading; numbers stand to the right; not shown: JSON only."""
 
     key: str
     title: str
     numeric: bool = True
     hint: str = ""
+    shown: bool = True
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,17 @@ class Table:
 
     def without_empty_columns(self) -> Table:
         """Leave out the columns in which every row has a dash: nobody needs to see what was not measured."""
+        return self._only(
+            [i for i in range(len(self.columns)) if any(row[i] != NOTHING for row in self.rows)]
+        )
+
+    def for_people(self) -> Table:
+        """Leave out the columns that are for JSON only."""
+        return self._only([i for i, column in enumerate(self.columns) if column.shown])
+
+    def _only(self, keep: list[int]) -> Table:
         if not self.rows:
             return self
-        keep = [i for i in range(len(self.columns)) if any(row[i] != NOTHING for row in self.rows)]
 
         def thin(rows: tuple[tuple[Cell, ...], ...]) -> tuple[tuple[Cell, ...], ...]:
             return tuple(tuple(row[i] for i in keep) for row in rows)
@@ -72,7 +82,16 @@ def figure(value: float | None, text: str | None = None, form: str = "{:g}") -> 
 
 def to_rich(table: Table) -> RichTable:
     """For the terminal."""
-    shown = RichTable(title=table.caption, title_justify="left", title_style="bold", show_footer=False)
+    table = table.for_people()
+    shown = RichTable(
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        caption_justify="left",
+        title=table.caption,
+        title_justify="left",
+        title_style="bold",
+        show_footer=False,
+    )
     for column in table.columns:
         shown.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")
     for index, row in enumerate(table.rows):

@@ -1,7 +1,8 @@
 """Milliseconds that can be compared: every contestant in turn, again and again, in one run.
 
 The speed of a shared machine drifts by more than the differences one looks for, so nothing is timed on its
-own: each round runs every contestant once, in an order that rotates; the medians over the rounds are given.
+own: each round runs every contestant once, in an order that rotates. The least time of many rounds is what
+the work itself takes; what lies above it, the median included, is mostly the neighbours.
 """
 
 from __future__ import annotations
@@ -10,18 +11,17 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import quantiles
+from statistics import median
 
 from torch import Tensor
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds a call: the median, and the quartiles that say how far to trust it."""
+    """Milliseconds a call: the least, which is compared, and the median, which says how noisy it was."""
 
+    least: float
     median: float
-    low: float
-    high: float
     calls: int
 
 
@@ -29,7 +29,7 @@ def interleave(
     contestants: Mapping[str, Callable[[], object]],
     *,
     seconds: float = 4.0,
-    least_rounds: int = 5,
+    least_rounds: int = 15,
     warm_up: int = 2,
 ) -> dict[str, Timing]:
     """Time all contestants for about `seconds` in all, but at least `least_rounds` rounds."""
@@ -47,17 +47,10 @@ def interleave(
             before = time.perf_counter()
             contestants[name]()
             taken[name].append(1000 * (time.perf_counter() - before))
-    return {name: _summary(values) for name, values in taken.items()}
+    return {name: Timing(min(values), median(values), len(values)) for name, values in taken.items()}
 
 
 def one_by_one(run: Callable[[Tensor], object], images: Sequence[Tensor]) -> Callable[[], object]:
     """A contestant that runs one image a call and takes the next image at the next call."""
     waiting = itertools.cycle(images)
     return lambda: run(next(waiting))
-
-
-def _summary(values: list[float]) -> Timing:
-    if len(values) == 1:
-        return Timing(values[0], values[0], values[0], 1)
-    low, median, high = quantiles(values, n=4, method="inclusive")
-    return Timing(median, low, high, len(values))

@@ -1,0 +1,158 @@
+"""Counts equal the accounting's, times come from one interleaved run, and no engine is no failure."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from penstock.accounting import account
+from penstock.errors import CompileError
+from penstock.gating import set_density
+from penstock.reporting import interleave, one_by_one
+from penstock.reporting.comparison import Accuracy, agreement_words, comparison_table
+from penstock.reporting.measuring import DensityCost, Measured, measure, whole_account
+from penstock.reporting.runtimes import dense_runtimes
+from penstock.reporting.tables import to_json
+from penstock.reporting.timing import Timing
+from penstock.surgery import add_gates
+
+from .networks import TwoLayers, coloured, halves
+
+
+def small() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 4),
+    ).eval()
+
+
+def test_contestants_take_turns_and_each_runs_equally_often() -> None:
+    calls: list[str] = []
+    found = interleave(
+        {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0.0, least_rounds=4
+    )
+    assert calls[4:] == ["a", "b", "b", "a", "a", "b", "b", "a"]  # after the warm-up
+    assert found["a"].calls == found["b"].calls == 4
+
+
+def test_the_least_and_the_median_are_of_the_calls_in_milliseconds() -> None:
+    found = interleave({"nap": lambda: time.sleep(0.002)}, seconds=0.0)
+    assert 2.0 <= found["nap"].least <= found["nap"].median
+
+
+def test_one_image_a_call_and_then_the_next() -> None:
+    seen: list[float] = []
+    run = one_by_one(lambda x: seen.append(float(x)), [torch.tensor(1.0), torch.tensor(2.0)])
+    for _ in range(3):
+        run()
+    assert seen == [1.0, 2.0, 1.0]
+
+
+def test_measured_counts_are_the_accounts_and_the_densities_are_put_back() -> None:
+    network, x = TwoLayers(), halves(coloured().images)
+    measured = measure(network, x, [1.0, 0.5], engine=False)
+    assert [row.density for row in measured.rows] == [1.0, 0.5]
+    assert (network.first.density, network.second.density) == (1.0, 0.5)
+    for row in measured.rows:
+        set_density(network, row.density)
+        assert row.executed.macs == account(network, x, "executed").macs
+        assert row.paper.macs == account(network, x, "paper").macs
+        assert row.time is None
+    assert measured.without_engine == "it was not asked for"
+
+
+def test_the_whole_account_skips_nothing_and_puts_densities_back() -> None:
+    network, x = TwoLayers(), halves(coloured().images[:1])
+    whole = whole_account(network, x)
+    assert [layer.active_out for layer in whole.layers] == [3, 4]
+    assert network.second.density == 0.5
+
+
+def test_the_engine_agrees_with_pytorch_and_is_timed() -> None:
+    torch.manual_seed(1)
+    network = add_gates(small(), torch.rand(1, 3, 8, 8))
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if name.endswith("gate.weight"):
+                parameter.normal_(0, 1)
+    measured = measure(network, torch.rand(6, 3, 8, 8), [1.0, 0.5], seconds=0.0)
+    if measured.without_engine:
+        pytest.skip(measured.without_engine)
+    for row in measured.rows:
+        assert row.time is not None
+        assert row.agreement is not None
+        assert row.agreement.same == row.agreement.images == 6
+        assert row.agreement.difference < 1e-4
+    assert "agree: the same class in all 12" in agreement_words(measured.rows)
+
+
+def test_without_the_native_module_the_counts_stand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise CompileError("the native module is not built")
+
+    monkeypatch.setattr("penstock.reporting.measuring.compile", missing)
+    measured = measure(TwoLayers(), halves(coloured().images), [0.5])
+    assert measured.without_engine == "the native module is not built"
+    assert measured.rows[0].time is None
+    assert "milliseconds" not in [column.key for column in comparison_table(measured).columns]
+
+
+def test_every_installed_runtime_computes_the_same() -> None:
+    network, x = small(), torch.rand(2, 3, 8, 8)
+    runtimes = dense_runtimes(network, x[:1])
+    assert "torch" in runtimes.run
+    with torch.no_grad():
+        expected = network(x)
+        for name, run in runtimes.run.items():
+            for image, wanted in zip(x.split(1), expected, strict=True):
+                assert torch.allclose(torch.as_tensor(run(image))[0], wanted, atol=1e-5), name
+    for name, why in runtimes.problems.items():
+        assert "not installed" in why, name
+
+
+def test_a_runtime_that_is_not_there_is_left_out_with_a_reason() -> None:
+    found = dense_runtimes(small(), torch.rand(1, 3, 8, 8), names=("torch", "no_such_runtime"))
+    assert list(found.run) == ["torch"]
+    assert "pip install no_such_runtime" in found.problems["no_such_runtime"]
+
+
+def fake(density: float | None, milliseconds: float | None) -> DensityCost:
+    network, x = TwoLayers(), halves(coloured().images)
+    time = None if milliseconds is None else Timing(milliseconds, milliseconds, 5)
+    return DensityCost(density, account(network, x, "paper"), account(network, x), time)
+
+
+def test_faster_is_against_the_fastest_dense_runtime() -> None:
+    rivals = {"dense, slow": Timing(9.0, 9.0, 5), "dense, quick": Timing(4.0, 4.0, 5)}
+    measured = Measured((fake(1.0, 5.0), fake(0.5, 2.0)), rivals)
+    rows = to_json(
+        comparison_table(measured, [Accuracy(90.0, 99.0), Accuracy(89.0, 98.0)], dense=Accuracy(91.0, 99.5))
+    )
+    assert [(row["network"], row["speedup"]) for row in rows] == [
+        ("d = 1", 0.8),
+        ("d = 0.5", 2.0),
+        ("dense, quick", 1.0),
+        ("dense, slow", pytest.approx(4 / 9)),
+    ]
+    assert [row["top1"] for row in rows] == [90.0, 89.0, 91.0, 91.0]
+
+
+def test_without_rivals_faster_is_against_the_highest_density() -> None:
+    rows = to_json(comparison_table(Measured((fake(0.5, 2.0), fake(1.0, 5.0)))))
+    assert [row["speedup"] for row in rows] == [2.5, 1.0]
+
+
+def test_disagreement_is_said() -> None:
+    from penstock.reporting.measuring import Agreement
+
+    row = fake(0.5, 1.0)
+    bad = DensityCost(row.density, row.paper, row.executed, row.time, Agreement(10, 9, 0.5))
+    assert "differ: the same class in 9 of 10" in agreement_words([bad])
+    assert agreement_words([row]) == ""
