@@ -163,11 +163,12 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
   plan->weights.assign(weights, count, kWeightSlack);
   plan->algorithm = algorithm;
   const bool automatic = algorithm == ConvAlgorithm::automatic;
-  if (automatic ? direct_suits(shape) : algorithm == ConvAlgorithm::direct) plan_direct(*plan);
-  if (automatic || algorithm == ConvAlgorithm::packed) plan_packed(*plan);
   const int tile = automatic ? choose_tile(*plan)
                              : algorithm == ConvAlgorithm::winograd2 ? 2 : algorithm == ConvAlgorithm::winograd4 ? 4 : 0;
   if (tile != 0) plan_winograd(*plan, weights, tile);
+  if (automatic ? direct_suits(shape) : algorithm == ConvAlgorithm::direct) plan_direct(*plan);
+  // Where Winograd fits but does not pay, channels are too few for packing to pay.
+  if (automatic ? tile == 0 : algorithm == ConvAlgorithm::packed) plan_packed(*plan);
   return plan;
 }
 

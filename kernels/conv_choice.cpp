@@ -31,7 +31,7 @@ ConvAlgorithm choose_algorithm(const ConvPlan& plan, int in_count, int out_count
   }
   if (!direct_suits(s)) return ConvAlgorithm::packed;
   const bool few = in_count <= kImageChannels || out_count < kPackedOutputs;
-  return s.groups > 1 || few ? ConvAlgorithm::direct : ConvAlgorithm::packed;
+  return plan.winograd.tile != 0 || s.groups > 1 || few ? ConvAlgorithm::direct : ConvAlgorithm::packed;
 }
 
 }  // namespace penstock

@@ -99,15 +99,15 @@ struct WinogradArgs {
   int tile_begin, tile_end;  // of the block
   ConvOutput out;
   float* transformed;  // the block's transformed input
-  float* sums;         // [out][position group][group of tiles][2 vectors], for kWinogradOuts outputs
-  float* panel;        // weights transformed for one panel and chunk of inputs
+  float* sums;         // [out][position group][group of tiles][2 vectors], for the outputs of one call
+  float* panel;        // weights transformed for one panel and `chunk` inputs
+  int chunk;
   float* rows;         // m + 2 rows of the input, transformed downwards
   std::ptrdiff_t rows_pitch;
 };
 
 constexpr int kWinogradPanel = 6;  // output channels that the inner loop computes together
-constexpr int kWinogradChunk = 64;        // inputs whose weights are transformed at a time
-constexpr int kWinogradPanelFloats = 32;  // a panel's weights for one input and position group, at most
+constexpr int kWinogradChunk = 64;  // inputs whose weights are transformed at a time, at most
 constexpr int kWinogradOuts = 24;  // output channels that share one pass over the transformed input
 
 struct WinogradKernels {
@@ -119,6 +119,7 @@ struct WinogradKernels {
 
 struct ConvKernels {
   int lanes;
+  int winograd_panel_floats;  // a panel's weights for one input and position group
   WinogradKernels winograd2, winograd4;
   // Units are (panel, row block), panel-major; see run_direct() in conv_direct.inl for what a panel is.
   void (*direct)(const DirectArgs&, int unit_begin, int unit_end);

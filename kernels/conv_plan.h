@@ -30,10 +30,12 @@ struct WinogradPlan {
   ConvBuffer weights;  // [out][position group][in][4]; none when they are transformed as they are used
   std::vector<float> zero_row;
   int tiles_x = 0, tiles_y = 0;
-  int block_tiles = 0, blocks = 0;
-  // One block: its transformed input is shared and threads divide the channels, first the inputs, then the
-  // outputs. Several: each is transformed and multiplied by one thread.
-  std::size_t rows_pitch = 0, rows_floats = 0, transformed_floats = 0, sums_floats = 0, panel_floats = 0;
+  int tile_groups = 0;
+  bool shared = false;  // one block, whose transformed input all threads use
+  bool fresh = false;   // weights are transformed as they are used, `chunk` inputs at a time
+  int chunk = 0;
+  std::size_t rows_pitch = 0, rows_floats = 0, transformed_floats = 0, panel_floats = 0;
+  std::size_t block_floats = 0;  // sums and, unless it is shared, transformed input
 };
 
 struct ConvPlan {

@@ -13,6 +13,7 @@ namespace penstock {
 namespace PENSTOCK_ISA {
 
 static const ConvKernels kTable = {kLanes,
+                                   kPanelFloats,
                                    {winograd_transform<Tile2>, winograd_multiply<Tile2>},
                                    {winograd_transform<Tile4>, winograd_multiply<Tile4>},
                                    run_direct,

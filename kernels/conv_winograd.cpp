@@ -1,4 +1,4 @@
-// Planning Winograd: weights transformed once, tiles cut into blocks whose transformed input stays in cache.
+// Planning Winograd: who transforms the weights, and how tiles are cut into blocks.
 #include <algorithm>
 
 #include "conv_plan.h"
@@ -36,14 +36,21 @@ void transform_filter(const double (&g)[N][3], const float* filter, float* to, s
   }
 }
 
-// Bytes of transformed input that a block may have: half of a common second-level cache.
-constexpr std::size_t kBlockBytes = 256 << 10;
-constexpr std::size_t kSharedBytes = 1 << 20;
+// With this many tiles or fewer, all tiles are one block whose transformed input is shared, and threads divide the
+// channels: first the inputs, then the outputs. With more, each block is transformed and multiplied by one thread.
+constexpr int kSharedTiles = 52;
+
+// Shared blocks with so few tiles, or so many weights, transform weights for every image as they are used (see
+// multiply_fresh): fetching transformed ones, four times as many bytes, would take longer. Others keep them.
+constexpr int kFreshTiles = 16;
+constexpr std::int64_t kFreshPairs = 256 * 256;
+
+// Blocks that are not shared: more tiles read the weights less often, but their transformed input must stay in cache,
+// and scratch must stay a small share of the feature maps.
+constexpr int kMostTiles = 32, kFewestTiles = 8;
+constexpr std::size_t kScratchShare = 3;
 
 constexpr int kTransformUnit = 8;  // input channels of one unit
-
-// With this many tiles or fewer, weights are transformed for every image as they are used (see multiply_fresh).
-constexpr int kFreshTiles = 32;
 
 void transform_weights(WinogradPlan& w, const ConvShape& s, const float* weights, int groups) {
   w.weights.allocate(static_cast<std::size_t>(s.out_channels) * s.in_channels * groups * 4);
@@ -63,7 +70,36 @@ void transform_weights(WinogradPlan& w, const ConvShape& s, const float* weights
 
 int position_groups(int tile) { return tile == 2 ? 4 : 9; }
 
-int multiply_units(int out_count) { return (out_count + kWinogradOuts - 1) / kWinogradOuts; }
+// Output channels that share a pass over the transformed input: many when it comes from a far cache.
+int outs_together(const ConvPlan& plan) {
+  const WinogradPlan& w = plan.winograd;
+  const bool near = w.shared && w.tiles_x * w.tiles_y <= kFreshTiles && plan.shape.in_channels <= 128;
+  return near ? 2 * kWinogradPanel : kWinogradOuts;
+}
+
+// Parts of the outputs, each with its pass; an even number, which two threads share evenly.
+int parts_of(const ConvPlan& plan, int out_count) {
+  const int most = outs_together(plan);
+  const int parts = (out_count + most - 1) / most;
+  return parts % 2 == 1 && out_count > kWinogradPanel ? parts + 1 : parts;
+}
+
+// Floats that one tile of a block takes: transformed input and sums.
+std::size_t tile_floats(const ConvPlan& plan, int in_count, int out_count) {
+  const std::size_t positions = static_cast<std::size_t>(position_groups(plan.winograd.tile)) * 4;
+  return positions * (in_count + std::max(1, std::min(outs_together(plan), out_count)));
+}
+
+// The number of blocks: what fits the scratch at these counts, and at least four, which threads can share.
+int blocks_of(const ConvPlan& plan, int in_count, int out_count) {
+  const WinogradPlan& w = plan.winograd;
+  if (w.shared) return 1;
+  const int group = plan.kernels->lanes / 2;
+  const int fit = static_cast<int>(w.block_floats / tile_floats(plan, in_count, out_count)) / group;
+  const int most = std::max(1, std::min(fit, kMostTiles / group));
+  const int blocks = std::max((w.tile_groups + most - 1) / most, std::min(4, w.tile_groups));
+  return blocks % 2 == 1 && blocks < std::min(8, w.tile_groups) ? blocks + 1 : blocks;
+}
 
 }  // namespace
 
@@ -85,42 +121,42 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
   w.rows_floats = w.rows_pitch * (tile + 2);
 
   const int tiles = w.tiles_x * w.tiles_y;
-  const bool fresh = tiles <= kFreshTiles;
-  if (fresh) {
-    w.panel_floats = static_cast<std::size_t>(groups) * kWinogradChunk * kWinogradPanelFloats;
+  w.tile_groups = (tiles + tile_group - 1) / tile_group;
+  w.shared = tiles <= kSharedTiles;
+  w.fresh = w.shared && (tiles <= kFreshTiles || std::int64_t{s.in_channels} * s.out_channels >= kFreshPairs);
+  if (w.fresh) {
+    // Where feature maps are small, so must scratch be.
+    w.chunk = s.in_channels <= 128 ? kWinogradChunk / 2 : kWinogradChunk;
+    w.panel_floats = static_cast<std::size_t>(groups) * w.chunk * plan.kernels->winograd_panel_floats;
   } else {
     transform_weights(w, s, weights, groups);
   }
-  const int tile_groups = (tiles + tile_group - 1) / tile_group;
-  const std::size_t group_bytes = sizeof(float) * groups * group_floats * s.in_channels;
-  int block_groups = tile_groups;
-  if (!fresh && tile_groups * group_bytes > kSharedBytes) {
-    // Equal blocks, as large as the cache allows.
-    const int most = std::max<int>(1, static_cast<int>(kBlockBytes / group_bytes));
-    const int blocks = (tile_groups + most - 1) / most;
-    block_groups = (tile_groups + blocks - 1) / blocks;
+  if (w.shared) {
+    const std::size_t positions = static_cast<std::size_t>(w.tile_groups) * tile_group * groups * 4;
+    w.transformed_floats = positions * s.in_channels;
+    w.block_floats = positions * std::min(outs_together(plan), s.out_channels);
+  } else {
+    const std::size_t maps = static_cast<std::size_t>(s.in_channels) * s.input.height * s.input.width +
+                             static_cast<std::size_t>(s.out_channels) * s.output.height * s.output.width;
+    const std::size_t tile_size = tile_floats(plan, s.in_channels, s.out_channels);
+    const std::size_t fit = maps / kScratchShare / tile_size / tile_group * tile_group;
+    w.block_floats = tile_size * std::max<std::size_t>(kFewestTiles, std::min<std::size_t>(kMostTiles, fit));
   }
-  w.block_tiles = std::min(tiles, block_groups * tile_group);
-  w.blocks = (tiles + w.block_tiles - 1) / w.block_tiles;
-  w.transformed_floats = static_cast<std::size_t>(groups) * block_groups * group_floats * s.in_channels;
-  w.sums_floats = static_cast<std::size_t>(std::min(kWinogradOuts, s.out_channels)) * groups * block_groups * group_floats;
 }
 
-std::size_t winograd_shared_floats(const ConvPlan& plan) {
-  return plan.winograd.blocks == 1 ? plan.winograd.transformed_floats : 0;
-}
+std::size_t winograd_shared_floats(const ConvPlan& plan) { return plan.winograd.transformed_floats; }
 
 std::size_t winograd_thread_floats(const ConvPlan& plan) {
   const WinogradPlan& w = plan.winograd;
-  return w.rows_floats + w.sums_floats + w.panel_floats + (w.blocks == 1 ? 0 : w.transformed_floats);
+  return w.rows_floats + w.panel_floats + w.block_floats;
 }
 
-int winograd_stages(const ConvPlan& plan) { return plan.winograd.blocks == 1 ? 2 : 1; }
+int winograd_stages(const ConvPlan& plan) { return plan.winograd.shared ? 2 : 1; }
 
 int winograd_units(const ConvPlan& plan, const ConvTask& task, int stage) {
   if (task.out_count == 0) return 0;
-  if (plan.winograd.blocks > 1) return plan.winograd.blocks;
-  return stage == 0 ? (task.in_count + kTransformUnit - 1) / kTransformUnit : multiply_units(task.out_count);
+  if (!plan.winograd.shared) return blocks_of(plan, task.in_count, task.out_count);
+  return stage == 0 ? (task.in_count + kTransformUnit - 1) / kTransformUnit : parts_of(plan, task.out_count);
 }
 
 void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int unit_begin, int unit_end,
@@ -128,7 +164,8 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   const ConvShape& s = plan.shape;
   const WinogradPlan& w = plan.winograd;
   const WinogradKernels& kernels = w.tile == 2 ? plan.kernels->winograd2 : plan.kernels->winograd4;
-  const bool shared = w.blocks == 1;
+  const int blocks = blocks_of(plan, task.in_count, task.out_count);
+  const int parts = parts_of(plan, task.out_count);
   WinogradArgs args;
   args.input = task.input;
   args.in_stride = s.input.stride();
@@ -143,30 +180,40 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   args.in_count = task.in_count;
   args.in_channels = s.in_channels;
   args.weights = w.weights.data();
-  args.filters = w.weights.data() == nullptr ? plan.weights.data() : nullptr;
+  args.filters = w.fresh ? plan.weights.data() : nullptr;
   args.tiles_x = w.tiles_x;
   args.tiles_y = w.tiles_y;
   args.out = conv_output(plan, task);
   args.rows = scratch.thread;
   args.rows_pitch = static_cast<std::ptrdiff_t>(w.rows_pitch);
-  args.sums = scratch.thread + w.rows_floats;
-  args.panel = args.sums + w.sums_floats;
-  args.transformed = shared ? scratch.shared : args.panel + w.panel_floats;
-  const int parts = multiply_units(task.out_count);
+  args.panel = scratch.thread + w.rows_floats;
+  args.sums = args.panel + w.panel_floats;
+  args.chunk = w.chunk;
+  const int group = plan.kernels->lanes / 2;
+  const int tiles = w.tiles_x * w.tiles_y;
+  const auto multiply = [&](int part) {
+    kernels.multiply(args, part * task.out_count / parts, (part + 1) * task.out_count / parts);
+  };
   for (int unit = unit_begin; unit < unit_end; ++unit) {
-    const int block = shared ? 0 : unit;
-    args.tile_begin = block * w.block_tiles;
-    args.tile_end = std::min(args.tile_begin + w.block_tiles, w.tiles_x * w.tiles_y);
-    if (shared && stage == 0) {
-      kernels.transform(args, unit * kTransformUnit, std::min((unit + 1) * kTransformUnit, task.in_count));
-    } else if (shared) {
-      kernels.multiply(args, unit * task.out_count / parts, (unit + 1) * task.out_count / parts);
-    } else {
-      kernels.transform(args, 0, task.in_count);
-      for (int part = 0; part < parts; ++part) {
-        kernels.multiply(args, part * task.out_count / parts, (part + 1) * task.out_count / parts);
+    if (w.shared) {
+      args.tile_begin = 0;
+      args.tile_end = tiles;
+      args.transformed = scratch.shared;
+      if (stage == 0) {
+        kernels.transform(args, unit * kTransformUnit, std::min((unit + 1) * kTransformUnit, task.in_count));
+      } else {
+        multiply(unit);
       }
+      continue;
     }
+    const int first = static_cast<int>(std::int64_t{unit} * w.tile_groups / blocks);
+    const int last = static_cast<int>(std::int64_t{unit + 1} * w.tile_groups / blocks);
+    args.tile_begin = first * group;
+    args.tile_end = std::min(last * group, tiles);
+    const std::ptrdiff_t positions = static_cast<std::ptrdiff_t>(last - first) * group * position_groups(w.tile) * 4;
+    args.transformed = args.sums + positions * std::min(outs_together(plan), task.out_count);
+    kernels.transform(args, 0, task.in_count);
+    for (int part = 0; part < parts; ++part) multiply(part);
   }
 }
 

@@ -13,7 +13,6 @@ constexpr int kGroupFloats = 2 * kLanes;
 // A packed panel of weights has whole vectors of outputs.
 constexpr int kPanelQuads = (kWinogradPanel + kQuads - 1) / kQuads * kQuads;
 constexpr int kPanelFloats = kPanelQuads * 4;
-static_assert(kPanelFloats <= kWinogradPanelFloats, "the planner sizes the panel");
 
 // Where the block's tile number `index` has its quad inside its group of tiles.
 template <typename Tile>
@@ -323,9 +322,9 @@ static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int p
 // saves more than the transform costs.
 template <typename Tile>
 static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int plane_begin) {
-  constexpr std::ptrdiff_t kGroupStep = static_cast<std::ptrdiff_t>(kWinogradChunk) * kPanelFloats;
-  for (int chunk = 0; chunk < a.in_count || chunk == 0; chunk += kWinogradChunk) {
-    const int count = a.in_count - chunk < kWinogradChunk ? a.in_count - chunk : kWinogradChunk;
+  const std::ptrdiff_t group_step = static_cast<std::ptrdiff_t>(a.chunk) * kPanelFloats;
+  for (int chunk = 0; chunk < a.in_count || chunk == 0; chunk += a.chunk) {
+    const int count = a.in_count - chunk < a.chunk ? a.in_count - chunk : a.chunk;
     for (int panel = 0; panel < e.panels; ++panel) {
       const int first = e.first(panel), outs = e.first(panel + 1) - first;
       const float* rows[kPanelQuads];
@@ -336,14 +335,14 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
       for (int i = 0; i < count; ++i) {
         const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(a.in_list[chunk + i]) * 9;
         for (int o = 0; o < outs; o += kQuads) {
-          Tile::filter(rows + o, at, a.panel + i * kPanelFloats + o * 4, kGroupStep);
+          Tile::filter(rows + o, at, a.panel + i * kPanelFloats + o * 4, group_step);
         }
       }
       for (int g = 0; g < Tile::kGroups; ++g) {
         const float* transformed = a.transformed + g * e.groups * e.tiles_step + chunk * kGroupFloats;
         float* sums = a.sums + first * e.sum_out + g * e.sum_group;
         for (int t = 0; t < e.groups; ++t) {
-          kMultiplyFresh[outs][e.vectors(t)](a.panel + g * kGroupStep, transformed + t * e.tiles_step, count,
+          kMultiplyFresh[outs][e.vectors(t)](a.panel + g * group_step, transformed + t * e.tiles_step, count,
                                              chunk == 0, sums + t * kGroupFloats, e.sum_out);
         }
       }
