@@ -28,7 +28,7 @@ from penstock.reporting import (
     skip_maps,
     write_page,
 )
-from penstock.reporting.build import PointTime
+from penstock.reporting.build import PointCost
 from penstock.reporting.history import EpochSkips
 from penstock.reporting.page import Page
 from penstock.reporting.timing import Timing
@@ -68,7 +68,7 @@ def whole_page() -> Page:
             [original_cost("Original", counted), network_cost("FBS", counted, maps)], convention="executed"
         ),
         memory=memory_table([memory_cost("Original", counted)], convention="executed"),
-        times=[PointTime("fbs", 0.5, Timing(1.25, 1.3, 9))],
+        costs=[PointCost("fbs", 0.5, 41e6, Timing(1.25, 1.3, 9), own=True)],
     )
 
 

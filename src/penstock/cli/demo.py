@@ -31,7 +31,7 @@ from penstock.reporting import (
     skip_maps,
     write_page,
 )
-from penstock.reporting.build import PointTime
+from penstock.reporting.build import PointCost
 from penstock.reporting.comparison import Accuracy, agreement_words, comparison_table
 from penstock.reporting.measuring import Measured, measure, whole_account
 from penstock.reporting.numbers import milliseconds, times
@@ -173,7 +173,10 @@ def write_report(
         layer_costs=layers,
         memory=memory,
         networks=[describe_network("M-CifarNet", gated, data, maps, measured=table)],
-        times=[PointTime("demo", row.density, row.time) for row in measured.rows if row.time is not None],
+        costs=[
+            PointCost("demo", row.density, row.executed.macs, row.time, row is chosen)
+            for row in measured.rows
+        ],
         footer=f"Made by penstock demo {__version__} with PyTorch {torch.__version__}.",
     )
     return write_page(page, options.out)

@@ -34,7 +34,7 @@ from penstock.reporting import (
     skip_maps,
     write_page,
 )
-from penstock.reporting.build import PointTime
+from penstock.reporting.build import PointCost
 from penstock.reporting.comparison import comparison_table
 from penstock.reporting.measuring import DensityCost, measure, whole_account
 from penstock.reporting.page import NetworkPart
@@ -86,7 +86,7 @@ class Looked:
 
     parts: list[NetworkPart] = field(default_factory=list)
     costs: dict[str, Cost] = field(default_factory=dict)
-    times: list[PointTime] = field(default_factory=list)
+    points: list[PointCost] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -117,7 +117,7 @@ def run(options: Options) -> int:
         title=options.title or f"Runs in {name}",
         notes=looked.notes,
         networks=looked.parts,
-        times=looked.times,
+        costs=looked.points,
         layer_costs=layer_costs,
         memory=memory,
         footer=f"Made by Penstock {__version__} with PyTorch {torch.__version__}.",
@@ -155,8 +155,9 @@ def look_into(one: Run, data: ImageArrays, options: Options, looked: Looked) -> 
     )
     if measured.without_engine and options.engine:
         looked.notes.append(f"{one.name}: no milliseconds, {measured.without_engine}")
-    looked.times += [
-        PointTime(one.name, row.density, row.time) for row in measured.rows if row.time is not None
+    own = min(measured.rows, key=lambda row: abs((row.density or 1.0) - (gates[0].density if gates else 1.0)))
+    looked.points += [
+        PointCost(one.name, row.density, row.executed.macs, row.time, row is own) for row in measured.rows
     ]
     maps: tuple[SkipMap, ...] = ()
     if gates:
@@ -179,7 +180,6 @@ def look_into(one: Run, data: ImageArrays, options: Options, looked: Looked) -> 
             )
         )
     method = one.sweep.method if one.sweep else ("FBS" if gates else "Original")
-    own = min(measured.rows, key=lambda row: abs((row.density or 1.0) - (gates[0].density if gates else 1.0)))
     looked.costs.setdefault(method, Cost(own, maps, whole_account(network, x[:1])))
 
 

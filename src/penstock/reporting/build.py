@@ -16,12 +16,17 @@ from penstock.reporting.timing import Timing
 
 
 @dataclass(frozen=True)
-class PointTime:
-    """The measured time of one run's network at one density (None: it has no gates)."""
+class PointCost:
+    """What a run's network costs at one density (None: it has no gates): executed MACs, and measured time.
+
+    `own`: it is the density that the run's checkpoint carries.
+    """
 
     run: str
     density: float | None
-    time: Timing
+    macs: float
+    time: Timing | None
+    own: bool = False
 
 
 _CONVENTIONS = (
@@ -42,7 +47,7 @@ def build_page(
     layer_costs: Table | None = None,
     memory: Table | None = None,
     networks: Sequence[NetworkPart] = (),
-    times: Sequence[PointTime] = (),
+    costs: Sequence[PointCost] = (),
 ) -> Page:
     """The whole page; `cards`, costs and networks come from those who measured them."""
     sweeps = [run.sweep for run in runs if run.sweep is not None and run.sweep.points]
@@ -51,8 +56,8 @@ def build_page(
     return Page(
         title=title,
         lead=lead or f"{len(runs)} run{'' if len(runs) == 1 else 's'}, {datetime.now():%Y-%m-%d %H:%M}",
-        runs=runs_table(runs),
-        points=points_table(runs, baseline, times),
+        runs=runs_table(runs, costs),
+        points=points_table(runs, baseline, costs),
         cards=(*sweep_cards(sweeps, baseline), *cards),
         notes=(*notes, *said),
         empty="" if runs or networks else "There is no run here yet.",
@@ -119,7 +124,7 @@ def merged(sweeps: Sequence[Sweep]) -> list[Sweep]:
     return [Sweep(method, tuple(those)) for method, those in points.items()]
 
 
-def points_table(runs: Sequence[Run], baseline: SweepPoint | None, times: Sequence[PointTime] = ()) -> Table:
+def points_table(runs: Sequence[Run], baseline: SweepPoint | None, costs: Sequence[PointCost] = ()) -> Table:
     """Every point of every curve, with the milliseconds where they were measured."""
     columns = (
         Column("method", "Method", numeric=False),
@@ -136,7 +141,7 @@ def points_table(runs: Sequence[Run], baseline: SweepPoint | None, times: Sequen
         ),
     )
     whole = cheapest_count(baseline) if baseline else None
-    measured = {(one.run, one.density): one.time.least for one in times}
+    measured = {(one.run, one.density): one.time.least for one in costs if one.time is not None}
 
     def row(method: str, point: SweepPoint, time: float | None) -> tuple[Cell, ...]:
         own = cheapest_count(point)
@@ -167,7 +172,7 @@ def cheapest_count(point: SweepPoint) -> float | None:
     return point.macs_executed if point.macs_executed is not None else point.macs_paper
 
 
-def runs_table(runs: Sequence[Run]) -> Table:
+def runs_table(runs: Sequence[Run], costs: Sequence[PointCost] = ()) -> Table:
     """What each run reached."""
     columns = (
         Column("run", "Run", numeric=False),
@@ -176,9 +181,14 @@ def runs_table(runs: Sequence[Run]) -> Table:
         Column("density", "Density"),
         Column("test_top1", "Top-1, %"),
         Column("test_top5", "Top-5, %"),
+        Column("macs_executed", "MACs, executed", hint="at the density of the run's own network"),
+        Column("milliseconds", "Per image", hint="measured through the engine at that density"),
         Column("loss", "Training loss"),
-        Column("images_per_second", "Images/s"),
+        Column("images_per_second", "Trained, images/s"),
     )
+    own = {one.run: one for one in costs if one.own}
+    macs = {run: one.macs for run, one in own.items()}
+    times = {run: one.time.least for run, one in own.items() if one.time is not None}
     rows = tuple(
         (
             word(run.name),
@@ -187,6 +197,8 @@ def runs_table(runs: Sequence[Run]) -> Table:
             figure(run.last("density")),
             figure(run.last("test_top1"), form="{:.2f}"),
             figure(run.last("test_top5"), form="{:.2f}"),
+            figure(macs.get(run.name), short_count(macs.get(run.name, 0))),
+            figure(times.get(run.name), milliseconds(times.get(run.name, 0))),
             figure(run.last("loss"), form="{:.3f}"),
             figure(run.last("images_per_second"), form="{:.0f}"),
         )
