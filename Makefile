@@ -1,7 +1,7 @@
 # make            makes .venv and installs Penstock with everything that demo, tests and benchmarks need
 # make demo       the embedded sample through the shipped network, and a report of it
 # make test       make check, then every test but the soak tests
-# make check      ruff and mypy
+# make check      ruff (lint and format) and mypy
 # make soak       many random cases: an hour or more
 # make sanitize   the kernels' own checks under AddressSanitizer and UBSan
 # make bench      the benchmarks; have the machine to yourself
@@ -53,6 +53,7 @@ test: check browser
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check $(wildcard $(CODE))
+	$(BIN)/ruff format --check --quiet $(wildcard $(CODE)) || { echo "run: make format" >&2; exit 1; }
 	$(BIN)/mypy
 
 # The report's page is tested in Chromium. Without it those tests are skipped, and say so.
