@@ -45,7 +45,7 @@ def batch_file(pixels: np.ndarray, labels: list[int]) -> bytes:
         b"cnumpy\ndtype\n", kept(), python2_string(b"u1"), b"K\x00K\x01\x87", kept(), b"R", kept(),
         b"(K\x03", python2_string(b"|"), b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t", kept(), b"b",
         b"\x89", python2_string(pixels.tobytes()), b"t", kept(), b"b",
-        python2_string(b"filenames"), kept(), b"]", kept(), b"(", python2_string(b"camion_s_000148.png"), b"eu.",
+        python2_string(b"filenames"), kept(), b"]", kept(), b"(", python2_string(b"camion_s.png"), b"eu.",
     ))  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def arrays() -> dict[str, np.ndarray]:
     found = {}
     for part, chosen in parts.items():
         found[f"{part}-images"] = np.concatenate([p for _, p, _ in chosen]).reshape(-1, 3, 32, 32)
-        found[f"{part}-labels"] = np.asarray(sum((given for _, _, given in chosen), []), dtype=np.uint8)
+        found[f"{part}-labels"] = np.asarray([one for _, _, given in chosen for one in given], np.uint8)
     return found
 
 

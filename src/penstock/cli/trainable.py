@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from torch import Tensor, nn
 
-from penstock.datasets import Images, cifar10, hold_out, sample
+from penstock.datasets import Images, cifar10, hold_out, image_folder, sample
 from penstock.errors import DataError
 from penstock.gating import gated_layers
 from penstock.surgery import add_gates
@@ -14,7 +16,10 @@ _SAMPLE_HOLDOUT = 200
 
 
 def find_data(name: str, holdout: int = 0) -> tuple[Images, Images]:
-    """(training images, test images). name: "cifar10", or "sample", the embedded images.
+    """(training images, test images). name: "cifar10", "sample" (the embedded images), or a folder.
+
+    A folder has train/CLASS/*.jpg and, for the scores, val/ or test/ beside it; without those two, a tenth of
+    its images is held out.
 
     holdout: score on so many of the training images instead of the test part.
     """
@@ -25,7 +30,17 @@ def find_data(name: str, holdout: int = 0) -> tuple[Images, Images]:
         return hold_out(data, holdout) if holdout else (data, cifar10("test"))
     if name == "sample":
         return hold_out(sample(), holdout or _SAMPLE_HOLDOUT)
-    raise DataError(f"--data {name!r}: expected cifar10 or sample")
+    if Path(name).is_dir():
+        return _find_folders(Path(name), holdout)
+    raise DataError(f"--data {name!r}: expected cifar10, sample, or a folder that exists")
+
+
+def _find_folders(root: Path, holdout: int) -> tuple[Images, Images]:
+    parts = [root / part for part in ("val", "validation", "test") if (root / part).is_dir()]
+    train = image_folder(root / "train" if (root / "train").is_dir() else root)
+    if holdout or not (parts and (root / "train").is_dir()):
+        return hold_out(train, holdout or max(1, len(train) // 10))
+    return train, image_folder(parts[0], classes=train.classes)
 
 
 def example_of(network: nn.Module, data: Images) -> Tensor:

@@ -1,9 +1,9 @@
 """CIFAR-10's official batch files, read without unpickling: bytes in, pixels and labels out, nothing run.
 
 The files are Python 2 pickles of a dict with a NumPy array. A pickle is a program for a stack machine, and
-Python's own reader runs whatever that program names. This reader knows the thirty instructions that build plain
-values, takes the names a NumPy array needs as inert marks, and refuses everything else: no name is ever looked
-up, no object called. A crafted file is a DataError.
+Python's own reader runs whatever that program names. This reader knows the thirty instructions that build
+plain values, takes the names a NumPy array needs as inert marks, and refuses everything else: no name is ever
+looked up, no object called. A crafted file is a DataError.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def read_batch(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
             raise _Refused(f"it has {len(labels)} labels and data of shape {pixels.shape}")
     except (_Refused, LookupError, TypeError, ValueError, struct.error) as error:
         raise DataError(
-            f"{name}: not an official CIFAR-10 batch ({error or type(error).__name__}), and nothing in it was "
-            "run. Get the archive again: penstock data cifar10"
+            f"{name}: not an official CIFAR-10 batch ({error or type(error).__name__}); "
+            "nothing in it was run. Get the archive again: penstock data cifar10"
         ) from error
     return pixels, np.asarray(labels, dtype=np.uint8)
 
