@@ -165,7 +165,9 @@ def check(case: Configuration, rng: np.random.Generator) -> None:
         if norm_module is not None:
             norm_module.running_mean.copy_(torch.from_numpy(mean))  # type: ignore[union-attr]
             norm_module.running_var.copy_(torch.from_numpy(variance))  # type: ignore[union-attr]
-        out = layer(torch.from_numpy(x)).double().numpy()
+    # Training with gradients may take another path through memory than evaluation.
+    with torch.set_grad_enabled(case.training):
+        out = layer(torch.from_numpy(x)).detach().double().numpy()
 
     wide = [array.astype(np.float64) for array in (x, theta, phi, rho, beta, mean, variance)]
     x, theta, phi, rho, beta, mean, variance = wide
@@ -180,7 +182,7 @@ def check(case: Configuration, rng: np.random.Generator) -> None:
     expected = ACTIVATIONS[case.activation][1](pi[:, :, None, None] * (z + beta[:, None, None]))
 
     assert layer.gains is not None
-    np.testing.assert_allclose(layer.gains.numpy(), pi, rtol=1e-5, atol=1e-5, err_msg=str(case))
+    np.testing.assert_allclose(layer.gains.detach().numpy(), pi, rtol=1e-5, atol=1e-5, err_msg=str(case))
     tolerance = 1e-5 * max(1.0, float(np.abs(expected).max()))
     np.testing.assert_allclose(out, expected, rtol=0, atol=tolerance, err_msg=str(case))
     suppressed = np.broadcast_to((pi == 0)[:, :, None, None], out.shape)
