@@ -19,7 +19,16 @@ def main() -> int:
     tools = Path(sys.executable).parent
     cmake = str(tools / "cmake") if (tools / "cmake").exists() else "cmake"
     environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
-    configure = [cmake, "-S", str(_ROOT), "-B", str(build), "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}"]
+    configure = [
+        cmake,
+        "-S",
+        str(_ROOT),
+        "-B",
+        str(build),
+        "-G",
+        "Ninja",
+        f"-DPython_EXECUTABLE={sys.executable}",
+    ]
     for command in (configure, [cmake, "--build", str(build), "--parallel"]):
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:

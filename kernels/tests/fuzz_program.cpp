@@ -113,9 +113,9 @@ std::int64_t other_number(std::int64_t value, std::mt19937_64& random) {
   static const std::int64_t kOdd[] = {-1, 0, 1, 2, 3, 16, 255, 65535, 65536, 1 << 20, 1LL << 30, 1LL << 31,
                                       1LL << 32, 1LL << 62, INT64_MAX, INT64_MIN, -16};
   switch (random() % 5) {
-    case 0: return value + 1;
-    case 1: return value - 1;
-    case 2: return value + (static_cast<std::int64_t>(random() % 33) - 16);
+    case 0: return static_cast<std::int64_t>(static_cast<std::uint64_t>(value) + 1);  // wraps where it must
+    case 1: return static_cast<std::int64_t>(static_cast<std::uint64_t>(value) - 1);
+    case 2: return static_cast<std::int64_t>(static_cast<std::uint64_t>(value) + random() % 33 - 16);
     case 3: return kOdd[random() % (sizeof kOdd / sizeof *kOdd)];
     default: return value ^ (std::int64_t{1} << (random() % 63));
   }

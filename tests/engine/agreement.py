@@ -1,9 +1,9 @@
 """How the engine is compared with the masked PyTorch network.
 
-Both round differently, so where the k-th and the next saliency of a layer are nearly equal either choice of winners
-is right, and the values after it differ for good reason. Such an image is excused from there on, and counted. The
-rule: every channel on which the two disagree has a saliency within NEAR of the cut between winners and losers
-(or of zero, where being computed at all begins), relative to the layer's largest saliency.
+Both round differently, so where the k-th and the next saliency of a layer are nearly equal either choice of
+winners is right, and the values after it differ for good reason. Such an image is excused from there on, and
+counted. The rule: every channel on which the two disagree has a saliency within NEAR of the cut between
+winners and losers (or of zero, where being computed at all begins), relative to the layer's largest saliency.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def assert_agreement(network: nn.Module, engine: Engine, images: Tensor, text: s
     with torch.no_grad():
         wanted = network(images).numpy()
     record = engine.record(images)
-    np.testing.assert_array_equal(record.outputs, engine(images).numpy(), err_msg="recording changes the result")
+    np.testing.assert_array_equal(
+        record.outputs, engine(images).numpy(), err_msg="recording changes the result"
+    )
     excused = np.zeros(len(images), bool)
     layers = dict(gated_layers(network))
     for name in engine.gated:
@@ -43,7 +45,10 @@ def assert_agreement(network: nn.Module, engine: Engine, images: Tensor, text: s
         for image in range(len(images)):
             if not excused[image]:
                 excused[image] = _near_tie(
-                    gains[image].numpy() != 0, record.winners[name][image], saliency[image].numpy(), f"{name} of {text}"
+                    gains[image].numpy() != 0,
+                    record.winners[name][image],
+                    saliency[image].numpy(),
+                    f"{name} of {text}",
                 )
     assert np.isfinite(wanted).all()
     counts = account(network, images).image_macs.numpy()

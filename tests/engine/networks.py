@@ -120,7 +120,9 @@ def cases(draw: st.DrawFn) -> Case:
     network = nn.Sequential(*layers, *draw(_heads(size)))
     randomise(network)
     summary = draw(st.sampled_from(("l1", "l1", "l2", "linf", "variance")))
-    keep = [n for n, m in network.named_modules() if isinstance(m, nn.Conv2d) and draw(st.integers(0, 5)) == 0]
+    keep = [
+        n for n, m in network.named_modules() if isinstance(m, nn.Conv2d) and draw(st.integers(0, 5)) == 0
+    ]
     gated = add_gates(network, images, summary=summary, keep_dense=tuple(keep)).eval()
     names = [name for name, _ in gated_layers(gated)]
     if names:
@@ -135,7 +137,11 @@ Size = tuple[int, int, int]
 
 @st.composite
 def _blocks(draw: st.DrawFn, size: Size) -> tuple[nn.Module, Size]:
-    kind = draw(st.sampled_from(("conv", "conv", "conv", "residual", "residual", "concat", "pool", "norm", "excite", "dropout")))
+    kind = draw(
+        st.sampled_from(
+            ("conv", "conv", "conv", "residual", "residual", "concat", "pool", "norm", "excite", "dropout")
+        )
+    )
     if kind == "residual":
         return draw(_residuals(size))
     if kind == "concat":
@@ -168,7 +174,9 @@ def _convs(draw: st.DrawFn, size: Size) -> tuple[nn.Module, Size]:
         (s + 2 * p - dilation * (k - 1) - 1) // stride + 1
         for s, p, k in zip((height, width), padding, kernel, strict=True)
     ]
-    if min(after) < 1 or any(s + 2 * p < dilation * (k - 1) + 1 for s, p, k in zip((height, width), padding, kernel, strict=True)):
+    if min(after) < 1 or any(
+        s + 2 * p < dilation * (k - 1) + 1 for s, p, k in zip((height, width), padding, kernel, strict=True)
+    ):
         kernel, padding, dilation, stride, after = (1, 1), (0, 0), 1, 1, [height, width]
     bias = draw(st.booleans())
     parts: list[nn.Module] = [nn.Conv2d(channels, out, kernel, stride, padding, dilation, groups, bias=bias)]
@@ -193,9 +201,14 @@ def _residuals(draw: st.DrawFn, size: Size) -> tuple[nn.Module, Size]:
     widens = draw(st.booleans())
     out = draw(st.integers(1, 24)) if widens else size[0]
     middle = draw(st.integers(1, 16))
-    body = nn.Sequential(draw(_same_size_convs(size, middle)), draw(_same_size_convs((middle, *size[1:]), out)))
+    body = nn.Sequential(
+        draw(_same_size_convs(size, middle)), draw(_same_size_convs((middle, *size[1:]), out))
+    )
     shortcut = draw(_same_size_convs(size, out)) if widens else nn.Identity()
-    return Residual(body, shortcut, activation(draw(st.sampled_from(("relu", "none", "leaky_relu"))))), (out, *size[1:])
+    return Residual(body, shortcut, activation(draw(st.sampled_from(("relu", "none", "leaky_relu"))))), (
+        out,
+        *size[1:],
+    )
 
 
 @st.composite

@@ -140,7 +140,9 @@ def test_an_unknown_instruction_set_is_refused(
         engines.compile(gated, images)
 
 
-def test_results_depend_neither_on_threads_nor_on_what_ran_before(gated: nn.Module, images: torch.Tensor) -> None:
+def test_results_depend_neither_on_threads_nor_on_what_ran_before(
+    gated: nn.Module, images: torch.Tensor
+) -> None:
     fresh = engines.compile(gated, images)(images).numpy()
     for threads in (1, 2, 3):
         engine = engines.compile(gated, images, threads=threads)
@@ -168,7 +170,9 @@ def test_many_python_threads_may_call_one_engine(gated: nn.Module, images: torch
     assert wrong == []
 
 
-def test_a_profile_names_every_layer_with_time_counts_and_algorithm(engine: Engine, images: torch.Tensor) -> None:
+def test_a_profile_names_every_layer_with_time_counts_and_algorithm(
+    engine: Engine, images: torch.Tensor
+) -> None:
     profile = engine.profile(images[:1], repeats=2)
     counted = [layer for layer in profile.layers if layer.macs is not None]
     assert tuple(layer.name for layer in counted) == engine.layers
@@ -188,7 +192,9 @@ def test_what_is_missing_is_named_with_its_layer_before_anything_runs() -> None:
     with pytest.raises(CompileError, match=r"layer '0'.*reflect"):
         engines.compile(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect")), images)
     with pytest.raises(CompileError, match=r"layer '1'.*running statistics"):
-        engines.compile(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False)), images)
+        engines.compile(
+            nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False)), images
+        )
     broken = nn.Sequential(nn.Conv2d(3, 4, 3))
     assert isinstance(broken[0].weight, nn.Parameter)
     broken[0].weight.data[0] = float("nan")

@@ -37,11 +37,20 @@ def _peak_floats(network: nn.Module, image: torch.Tensor) -> int:
 
 @pytest.mark.parametrize(
     ("name", "size", "density"),
-    [("m_cifarnet", 32, 0.5), ("resnet18", 64, 0.5), ("resnet34", 40, 0.3), ("resnet50", 64, 0.7), ("vgg16_bn", 32, 0.4)],
+    [
+        ("m_cifarnet", 32, 0.5),
+        ("resnet18", 64, 0.5),
+        ("resnet34", 33, 0.3),
+        ("resnet50", 32, 0.7),
+        ("vgg16_bn", 32, 0.4),
+    ],
 )
 def test_zoo_models_equal_the_masked_network(name: str, size: int, density: float) -> None:
     images = torch.randn(2, 3, size, size)
-    gated = _gated(getattr(zoo, name)(classes=10), images, density)
+    network = getattr(zoo, name)(classes=10)
+    if name == "vgg16_bn":  # its dense layers, most of its weights, are tested elsewhere
+        network.classifier = nn.Linear(512 * 7 * 7, 10)
+    gated = _gated(network, images, density)
     engine = engines.compile(gated, images)
     agreement = assert_agreement(gated, engine, images, name)
     assert agreement.excused == 0
@@ -49,7 +58,7 @@ def test_zoo_models_equal_the_masked_network(name: str, size: int, density: floa
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [("densenet121", 32), ("mobilenetv3_large_100", 64), ("efficientnet_b0", 64), ("convnext_atto", 64), ("regnetx_002", 64)],
+    [("mobilenetv3_large_100", 64), ("efficientnet_b0", 64), ("convnext_atto", 64), ("regnetx_002", 64)],
 )
 def test_timm_models_equal_the_masked_network(name: str, size: int) -> None:
     timm = pytest.importorskip("timm")
@@ -61,9 +70,20 @@ def test_timm_models_equal_the_masked_network(name: str, size: int) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize(
     "name",
-    ["resnet18", "resnet34", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "vgg16_bn", "densenet121", "mobilenetv2_100",
-     "mobilenetv3_large_100", "efficientnet_b0", "regnetx_008", "convnext_tiny", "inception_v3", "tv:resnet18", "tv:vgg16_bn"],
-)  # fmt: skip
+    [
+        *(
+            "resnet18",
+            "resnet34",
+            "resnet50",
+            "resnext50_32x4d",
+            "wide_resnet50_2",
+            "vgg16_bn",
+            "densenet121",
+        ),
+        *("mobilenetv2_100", "mobilenetv3_large_100", "efficientnet_b0", "regnetx_008", "convnext_tiny"),
+        *("inception_v3", "tv:resnet18", "tv:vgg16_bn"),
+    ],
+)
 def test_every_model_of_the_conversion_list_equals_the_masked_network(name: str) -> None:
     timm = pytest.importorskip("timm")
     images = torch.randn(2, 3, 128, 128)

@@ -47,8 +47,7 @@ def survives(program: Program, threads: int = 1) -> bool:
             FORMAT, program.tensors, program.ops, program.scalars, program.args, program.weights,
             len(program.layers), len(program.gated), chosen_isa(), threads,
         )  # fmt: skip
-    except module.ProgramError as error:
-        assert "program refused at" in str(error)
+    except module.ProgramError:
         return False
     _, *size = program.tensors[0, :4].tolist()
     values = int(np.prod(program.result_shape))
@@ -90,6 +89,10 @@ def test_a_foreign_format_and_wrong_array_shapes_are_refused() -> None:
     with pytest.raises(module.ProgramError, match="format 99"):
         module.Engine(99, p.tensors, p.ops, p.scalars, p.args, p.weights, 1, 0, chosen_isa(), 1)
     with pytest.raises(ValueError, match="number of fields"):
-        module.Engine(FORMAT, p.tensors[:, :5].copy(), p.ops, p.scalars, p.args, p.weights, 1, 0, chosen_isa(), 1)
+        module.Engine(
+            FORMAT, p.tensors[:, :5].copy(), p.ops, p.scalars, p.args, p.weights, 1, 0, chosen_isa(), 1
+        )
     with pytest.raises(ValueError, match="scalars"):
-        module.Engine(FORMAT, p.tensors, p.ops, p.scalars[:1].copy(), p.args, p.weights, 1, 0, chosen_isa(), 1)
+        module.Engine(
+            FORMAT, p.tensors, p.ops, p.scalars[:1].copy(), p.args, p.weights, 1, 0, chosen_isa(), 1
+        )

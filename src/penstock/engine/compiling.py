@@ -20,7 +20,7 @@ _MOST_THREADS = 1024
 def compile(network: nn.Module, example: Tensor, threads: int = 1) -> Engine:
     """Compile `network` for images of `example`'s size.
 
-    network: from `penstock.add_gates`, or any CNN (then everything is computed). example: one batch of images.
+    network: from `penstock.add_gates`, or any CNN (then everything is computed). example: a batch of images.
     threads: how many to use; one image is split inside its layers, several images are shared out.
     A step that the engine does not have is named in a CompileError; nothing has run then.
     """
@@ -29,7 +29,9 @@ def compile(network: nn.Module, example: Tensor, threads: int = 1) -> Engine:
     isa = chosen_isa()
     steps, program = build_program(network, example)
     densities = {
-        step.name: step.gates.density for step in steps.steps if isinstance(step, Conv) and step.gates is not None
+        step.name: step.gates.density
+        for step in steps.steps
+        if isinstance(step, Conv) and step.gates is not None
     }
     return Engine(program, densities, threads, isa, getattr(network, "preprocess", None))
 

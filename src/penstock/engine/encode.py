@@ -96,7 +96,9 @@ def encode(network: Network, placement: Placement) -> Program:
             numbers[step.output] = len(rows)
             halo = value.halo if value.planes else 0
             kind = 0 if value.planes else 1
-            rows.append([kind, value.channels, value.height, value.width, halo, placement.offsets[step.output]])
+            rows.append(
+                [kind, value.channels, value.height, value.width, halo, placement.offsets[step.output]]
+            )
     weights, args = _Weights(), list[int]()
     layers, gated = list[str](), list[str]()
     ops = np.zeros((len(network.steps), OP_FIELDS), np.int64)

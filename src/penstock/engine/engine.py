@@ -28,19 +28,28 @@ from penstock.engine.results import LayerTime, Profile, RunRecord
 from penstock.errors import CompileError, InputError, LayerError
 from penstock.gating import check_density, winner_count
 
-_ALGORITHMS = ("automatic", "direct", "winograd2", "winograd4")
 Counts = npt.NDArray[np.int32]
 
 
 class Engine:
     """Made by `penstock.compile`; call it on a batch of images."""
 
-    def __init__(self, program: Program, densities: Mapping[str, float], threads: int, isa: str, preprocess: Any = None) -> None:
+    def __init__(
+        self, program: Program, densities: Mapping[str, float], threads: int, isa: str, preprocess: Any = None
+    ) -> None:
         module = native()
         try:
             self._native = module.Engine(
-                FORMAT, program.tensors, program.ops, program.scalars, program.args, program.weights,
-                len(program.layers), len(program.gated), isa, threads,
+                FORMAT,
+                program.tensors,
+                program.ops,
+                program.scalars,
+                program.args,
+                program.weights,
+                len(program.layers),
+                len(program.gated),
+                isa,
+                threads,
             )
         except module.ProgramError as error:
             raise CompileError(str(error)) from error
@@ -69,8 +78,8 @@ class Engine:
     def __call__(self, x: Any, density: float | Mapping[str, float] | None = None) -> Any:
         """x: (batch, channel, height, width), torch or numpy → (batch, …), the same kind.
 
-        density: a run-time budget for this call, one number or {gated layer or pattern: number}; layers that are
-        not named keep the density they were compiled with.
+        density: a run-time budget for this call, one number or {gated layer or pattern: number}; layers
+        that are not named keep the density they were compiled with.
         """
         images = to_images(x, self.input_shape)
         counts = self._counts if density is None else self._counts_for(density)
@@ -96,15 +105,21 @@ class Engine:
             macs=macs,
             active_in=active[:, :, 0],
             active_out=active[:, :, 1],
-            winners=dict(zip(self.gated, np.split(chosen.astype(bool), ends, axis=1), strict=True)) if self.gated else {},
-            saliencies=dict(zip(self.gated, np.split(saliencies, ends, axis=1), strict=True)) if self.gated else {},
+            winners=dict(zip(self.gated, np.split(chosen.astype(bool), ends, axis=1), strict=True))
+            if self.gated
+            else {},
+            saliencies=dict(zip(self.gated, np.split(saliencies, ends, axis=1), strict=True))
+            if self.gated
+            else {},
         )
 
     def macs(self, x: Any, density: float | Mapping[str, float] | None = None) -> npt.NDArray[np.int64]:
         """(batch,): multiply-accumulates that each image costs."""
         return self.record(x, density).macs.sum(axis=1)
 
-    def profile(self, x: Any, density: float | Mapping[str, float] | None = None, repeats: int = 20) -> Profile:
+    def profile(
+        self, x: Any, density: float | Mapping[str, float] | None = None, repeats: int = 20
+    ) -> Profile:
         """Times of every step for one image, the least and the median of `repeats` runs."""
         if repeats < 1:
             raise InputError(f"repeats: expected 1 or more, got {repeats}")
@@ -123,7 +138,9 @@ class Engine:
             self._native.run(images, counts, results)
             whole[run] = time.perf_counter() - start
         return Profile(
-            layers=tuple(self._step_time(op, times[:, op] * 1e-6, record, algorithms) for op in range(len(self._names))),
+            layers=tuple(
+                self._step_time(op, times[:, op] * 1e-6, record, algorithms) for op in range(len(self._names))
+            ),
             milliseconds=float(whole.min() * 1e3),
             median_milliseconds=float(np.median(whole) * 1e3),
             macs=int(record.macs.sum()),
@@ -132,7 +149,9 @@ class Engine:
             isa=self.isa,
         )
 
-    def _step_time(self, op: int, milliseconds: npt.NDArray[np.float64], record: RunRecord, algorithms: Counts) -> LayerTime:
+    def _step_time(
+        self, op: int, milliseconds: npt.NDArray[np.floating[Any]], record: RunRecord, algorithms: Counts
+    ) -> LayerTime:
         least = float(milliseconds.min())
         layer = self._op_layers[op]
         basic = LayerTime(self._names[op], self._kinds[op].lower(), least, float(np.median(milliseconds)))
@@ -148,7 +167,7 @@ class Engine:
             active_in=int(record.active_in[0, layer]),
             active_out=int(record.active_out[0, layer]),
             gflops=2e-6 * macs / least if least > 0 else None,
-            algorithm=_ALGORITHMS[algorithms[layer]] if self._kinds[op] == "Conv" else None,
+            algorithm=native().ALGORITHMS[algorithms[layer]] if self._kinds[op] == "Conv" else None,
         )
 
     def _give_back(self, results: Images, x: Any) -> Any:
@@ -157,7 +176,9 @@ class Engine:
 
     def _check(self, bad: int) -> None:
         if bad >= 0:
-            raise InputError(f"image {bad} of the batch holds NaN or infinity; the engine takes finite pixels only")
+            raise InputError(
+                f"image {bad} of the batch holds NaN or infinity; the engine takes finite pixels only"
+            )
 
     def _counts_for(self, density: float | Mapping[str, float] | None) -> Counts:
         if density is None:
@@ -177,12 +198,16 @@ class Engine:
             value = check_density(given, where=f"density of layer {pattern!r}")
             hits = [name for name in self.gated if name == pattern or fnmatchcase(name, pattern)]
             if not hits:
-                raise LayerError(f"no gated layer is named {pattern!r}; there are: {', '.join(self.gated) or 'none'}")
+                raise LayerError(
+                    f"no gated layer is named {pattern!r}; there are: {', '.join(self.gated) or 'none'}"
+                )
             chosen.update(dict.fromkeys(hits, value))
         return chosen
 
     def _winner_counts(self, densities: Mapping[str, float]) -> Counts:
-        counts = [winner_count(densities[name], c) for name, c in zip(self.gated, self._channels, strict=True)]
+        counts = [
+            winner_count(densities[name], c) for name, c in zip(self.gated, self._channels, strict=True)
+        ]
         return np.array(counts, np.int32)
 
     def __repr__(self) -> str:

@@ -45,7 +45,7 @@ def _drop_unread(network: Network) -> None:
 
 
 def _small_convs_to_linear(network: Network) -> None:
-    """A dense convolution that sees its whole input at once is a linear layer (squeeze and excitation, VGG's head)."""
+    """A dense convolution that sees its whole input at once is a linear layer (squeeze and excitation)."""
     for place, step in enumerate(network.steps):
         if not isinstance(step, Conv) or step.gates is not None or step.groups != 1:
             continue
@@ -56,7 +56,12 @@ def _small_convs_to_linear(network: Network) -> None:
         outputs = step.weights.shape[0]
         bias = np.zeros(outputs, np.float32) if step.bias is None else step.bias
         network.steps[place] = Linear(
-            step.name, step.inputs, step.output, weights=step.weights.reshape(outputs, -1), bias=bias, layer=step.layer
+            step.name,
+            step.inputs,
+            step.output,
+            weights=step.weights.reshape(outputs, -1),
+            bias=bias,
+            layer=step.layer,
         )
 
 
@@ -105,7 +110,9 @@ def _scale_into(before: Step, step: Affine) -> bool:
         if step.shift is not None:
             before.bias = step.shift if before.bias is None else before.bias + step.shift
         return True
-    if isinstance(before, Linear) and len(before.bias) == len(step.scale if step.scale is not None else step.shift or ()):
+    if isinstance(before, Linear) and len(before.bias) == len(
+        step.scale if step.scale is not None else step.shift or ()
+    ):
         if step.scale is not None:
             before.weights = before.weights * step.scale[:, None]
             before.bias = before.bias * step.scale

@@ -17,12 +17,14 @@ Images = npt.NDArray[np.float32]
 def to_images(x: Any, expected: tuple[int, int, int]) -> Images:
     """x: (batch, channel, height, width), torch or numpy, any layout in memory → contiguous float32.
 
-    float16, bfloat16 and float64 are converted; whole numbers are refused, because pixels as bytes have not been
+    float16, bfloat16 and float64 are converted; whole numbers are refused, because bytes have not been
     through the network's preprocessing.
     """
     if isinstance(x, Tensor):
         if x.device.type != "cpu":
-            raise InputError(f"the engine runs on the CPU and the images are on {x.device}; give images.cpu()")
+            raise InputError(
+                f"the engine runs on the CPU and the images are on {x.device}; give images.cpu()"
+            )
         _check(tuple(x.shape), x.is_floating_point(), str(x.dtype), expected)
         x = x.detach()
         return np.ascontiguousarray((x if x.dtype == torch.float32 else x.to(torch.float32)).numpy())
@@ -42,10 +44,10 @@ def _check(shape: tuple[int, ...], floating: bool, kind: str, expected: tuple[in
     if tuple(shape[1:]) != expected:
         what = "channels" if shape[1] != expected[0] else "height and width"
         raise InputError(
-            f"images: expected shape {wanted}, got {shape}: other {what} than the example the engine was compiled for"
+            f"images: expected shape {wanted}, got {shape}: other {what} than the engine's example"
         )
     if not floating:
         raise InputError(
-            f"images: expected floating-point values, got {kind}; preprocess them first (a checkpoint carries how: "
-            "engine.preprocess(images))"
+            f"images: expected floating-point values, got {kind}; preprocess them first (a checkpoint "
+            "carries how: engine.preprocess(images))"
         )

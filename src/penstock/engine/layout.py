@@ -93,7 +93,7 @@ def _alike(network: Network, first: int, second: int) -> bool:
 
 
 def _pack(lives: dict[int, tuple[int, int]], sizes: dict[int, int]) -> dict[int, int]:
-    """Offsets such that rooms alive at the same time do not overlap: the largest first, each as low as it fits."""
+    """Offsets such that rooms alive at the same time do not overlap: largest first, each as low as fits."""
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first step, last step
     offsets: dict[int, int] = {}
     for room in sorted(sizes, key=lambda r: (-sizes[r], lives[r])):

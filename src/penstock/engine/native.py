@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -14,7 +15,7 @@ _OTHER_NAMES = {"scalar": "baseline"}
 def native() -> Any:
     """The compiled module, or how to get it."""
     try:
-        from penstock.engine import _native
+        _native = importlib.import_module("penstock.engine._native")
     except ImportError as error:
         raise CompileError(
             f"the native module is not built ({error}); run: pip install . (or, in a source tree, "
@@ -37,7 +38,7 @@ def chosen_isa() -> str:
     name = _OTHER_NAMES.get(wanted, wanted)
     if name not in available:
         raise CompileError(
-            f"{ISA_VARIABLE}={wanted}: this machine has {', '.join(available)} (scalar is another name for baseline); "
+            f"{ISA_VARIABLE}={wanted}: this machine has {', '.join(available)} (scalar means baseline); "
             "unset it to take the widest"
         )
     return name

@@ -29,7 +29,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class LayerTime:
-    """One step of the engine. Counts and GFLOPS are None for steps that are neither convolution nor linear."""
+    """One step of the engine. Counts and GFLOPS are None for all but convolutions and linear layers."""
 
     name: str
     kind: str

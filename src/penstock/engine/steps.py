@@ -1,8 +1,8 @@
 """What a network does, step by step, before it becomes a program: values and the steps between them.
 
-A value is a feature map of one image (channels × height × width); a vector is a map of 1×1. Weights are float32
-numpy arrays. `lower` makes these from a traced network, `fuse` merges them, `layout` places them in memory,
-`encode` writes them down as numbers.
+A value is a feature map of one image (channels × height × width); a vector is a map of 1×1. Weights are
+float32 numpy arrays. `lower` makes these from a traced network, `fuse` merges them, `layout` places them in
+memory, `encode` writes them down as numbers.
 """
 
 from __future__ import annotations

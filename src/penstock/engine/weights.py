@@ -28,7 +28,7 @@ def affine_of_norm(norm: nn.Module, name: str) -> tuple[Floats, Floats]:
     """A batch norm in eval mode as (scale, shift), each (channels,)."""
     if not isinstance(norm, _BatchNorm) or norm.running_mean is None or norm.running_var is None:
         raise CompileError(
-            f"layer {name!r}: {type(norm).__name__} has no running statistics, so its result depends on the batch; "
+            f"layer {name!r}: {type(norm).__name__} has no running statistics, so it follows the batch; "
             "the engine needs track_running_stats=True"
         )
     mean, variance = norm.running_mean.detach().double(), norm.running_var.detach().double()
@@ -55,14 +55,16 @@ def gated_conv(layer: GatedConv2d, name: str, source: int, target: int) -> Conv:
         norm = layer.norm
         if not isinstance(norm, _BatchNorm) or norm.running_mean is None or norm.running_var is None:
             raise CompileError(
-                f"layer {name!r}: {type(norm).__name__} has no running statistics, so its result depends on the batch; "
+                f"layer {name!r}: {type(norm).__name__} has no running statistics, so it follows the batch; "
                 "the engine needs track_running_stats=True"
             )
         inverse = (norm.running_var.detach().double() + norm.eps).rsqrt()
         weights = weights * inverse[:, None, None, None]
         bias = bias - norm.running_mean.detach().double() * inverse
     step = _conv(layer.conv, name, source, target, to_floats(weights, name), to_floats(bias, name))
-    function = Function() if isinstance(layer.activation, nn.Identity) else function_of_module(layer.activation)
+    function = (
+        Function() if isinstance(layer.activation, nn.Identity) else function_of_module(layer.activation)
+    )
     if function is None or function.name not in AFTER_CONV:
         raise CompileError(
             f"layer {name!r}: the engine has no {type(layer.activation).__name__} after a gate; "
@@ -70,19 +72,24 @@ def gated_conv(layer: GatedConv2d, name: str, source: int, target: int) -> Conv:
         )
     step.function = function
     step.gates = Gates(
-        to_floats(layer.gate.weight, name), to_floats(layer.gate.bias, name), layer.gate.summary, layer.density
+        to_floats(layer.gate.weight, name),
+        to_floats(layer.gate.bias, name),
+        layer.gate.summary,
+        layer.density,
     )
     return step
 
 
 def _conv(conv: nn.Conv2d, name: str, source: int, target: int, weights: Floats, bias: Floats | None) -> Conv:
     if conv.padding_mode != "zeros":
-        raise CompileError(f"layer {name!r}: padding_mode={conv.padding_mode!r}; the engine pads with zeros only")
+        raise CompileError(
+            f"layer {name!r}: padding_mode={conv.padding_mode!r}; the engine pads with zeros only"
+        )
     if isinstance(conv.padding, str):
         reach = [d * (k - 1) for d, k in zip(conv.dilation, conv.kernel_size, strict=True)]
         if conv.padding == "same" and any(r % 2 for r in reach):
             raise CompileError(
-                f"layer {name!r}: padding='same' with kernel {conv.kernel_size} pads one side more than the other; "
+                f"layer {name!r}: padding='same' with kernel {conv.kernel_size} pads one side more; "
                 "the engine pads both sides alike"
             )
         padding = (reach[0] // 2, reach[1] // 2) if conv.padding == "same" else (0, 0)
