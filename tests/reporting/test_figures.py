@@ -75,6 +75,18 @@ def test_a_heat_map_has_its_channels_reordered_and_the_never_used_striped() -> N
     assert figure.axes[0].get_title(loc="left") == "conv4"
 
 
+def test_a_thousand_classes_are_averaged_into_rows_that_can_be_seen() -> None:
+    probability = np.zeros((1000, 3))
+    probability[0] = 1.0  # one class of five in the first row
+    probability[5:10] = np.nan  # a row whose classes have no images
+    figure = skipping_figure(probability, np.zeros(3, bool), np.arange(3), [str(i) for i in range(1000)])
+    shown = drawn_map(figure)
+    assert shown.shape == (200, 3)
+    assert shown[0].tolist() == [0.2, 0.2, 0.2]
+    assert np.isnan(shown[1]).all()
+    assert figure.axes[0].get_ylabel() == "1000 classes, 5 a row"
+
+
 def test_the_history_keeps_one_order_and_stripes_each_epoch_for_itself() -> None:
     first = np.array([[0.0, 1.0, 0.5]])
     second = np.array([[1.0, 0.0, 0.5]])

@@ -15,6 +15,7 @@ from matplotlib.patches import Rectangle
 from penstock.reporting.figures.style import HEAT, INK, MUTED, new_figure, styled, tidy
 
 _MOST_NAMES = 20  # more classes than this and their names would not be readable
+_MOST_ROWS = 200  # more than this and a row would be thinner than a pixel, and the page megabytes larger
 _STRIPES = "////"
 
 Array = np.ndarray[Any, Any]
@@ -47,7 +48,8 @@ def skipping_figure(
             axes.set_yticks(range(len(classes)), [shorten(name) for name in classes])
         else:
             axes.set_yticks([])
-            axes.set_ylabel(f"{len(classes)} classes")
+            averaged = -(-len(classes) // _MOST_ROWS)
+            axes.set_ylabel(f"{len(classes)} classes" + (f", {averaged} a row" if averaged > 1 else ""))
         if scale:
             _colour_bar(figure, axes)
     return figure
@@ -84,7 +86,7 @@ def shorten(name: str, length: int = 14) -> str:
 
 def _draw(axes: Axes, probability: Array, never_used: Array, order: Array) -> None:
     shades = HEAT.with_extremes(bad="none")
-    shown = np.array(probability[:, order], dtype=float)
+    shown = averaged_rows(np.asarray(probability, dtype=float)[:, order])
     unused = np.asarray(never_used, dtype=bool)[order]
     shown[:, unused] = np.nan  # the stripes stand alone, on the page's own background
     axes.imshow(shown, cmap=shades, vmin=0, vmax=1, aspect="auto", interpolation="none")
@@ -102,6 +104,21 @@ def _draw(axes: Axes, probability: Array, never_used: Array, order: Array) -> No
         )
     axes.spines[:].set_visible(False)
     tidy(axes)
+
+
+def averaged_rows(values: Array, most: int = _MOST_ROWS) -> Array:
+    """(row, column): neighbouring rows averaged so that no more than `most` are left; NaN counts for nothing.
+
+    >>> averaged_rows(np.array([[0.0], [1.0], [4.0]]), most=2).tolist()
+    [[0.5], [4.0]]
+    """
+    step = -(-len(values) // most)
+    if step <= 1:
+        return values.copy()
+    starts = np.arange(0, len(values), step)
+    known = np.add.reduceat(~np.isnan(values), starts, axis=0, dtype=float)
+    total = np.add.reduceat(np.nan_to_num(values), starts, axis=0)
+    return np.where(known > 0, total / np.maximum(known, 1), np.nan)
 
 
 def spans(flags: Array) -> list[tuple[int, int]]:
