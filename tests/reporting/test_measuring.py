@@ -16,7 +16,7 @@ from penstock.reporting.comparison import Accuracy, agreement_words, comparison_
 from penstock.reporting.measuring import DensityCost, Measured, measure, whole_account
 from penstock.reporting.runtimes import dense_runtimes
 from penstock.reporting.tables import to_json
-from penstock.reporting.timing import Timing
+from penstock.reporting.timing import Timing, busy_words
 from penstock.surgery import add_gates
 
 from .networks import TwoLayers, coloured, halves
@@ -45,6 +45,14 @@ def test_contestants_take_turns_and_each_runs_equally_often() -> None:
 def test_the_least_and_the_median_are_of_the_calls_in_milliseconds() -> None:
     found = interleave({"nap": lambda: time.sleep(0.002)}, seconds=0.0)
     assert 2.0 <= found["nap"].least <= found["nap"].median
+
+
+def test_a_busy_machine_is_said_and_an_idle_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (12.0, 0.0, 0.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert busy_words().startswith("The machine is busy (load 12 on 2 cores)")
+    monkeypatch.setattr("os.getloadavg", lambda: (1.0, 9.0, 9.0))
+    assert busy_words() == ""
 
 
 def test_one_image_a_call_and_then_the_next() -> None:

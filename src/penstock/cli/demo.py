@@ -101,7 +101,8 @@ def run(options: Options) -> int:
     problems = {f"dense, {name}": why for name, why in runtimes.problems.items()}
     if options.json:
         said = {"network": networks.origin, "images": len(data), "rows": to_json(table), "report": str(out)}
-        said |= {"without_engine": measured.without_engine or None, "problems": problems, "seconds": seconds}
+        said |= {"without_engine": measured.without_engine or None, "problems": problems}
+        said |= {"busy": measured.busy or None, "seconds": seconds}
         print(json.dumps(said))
         return 0
     shown = Console(highlight=False, soft_wrap=True)
@@ -110,6 +111,8 @@ def run(options: Options) -> int:
     shown.print(agreement_words(measured.rows) or f"No engine: {measured.without_engine}.")
     for name, why in problems.items():
         shown.print(f"{name}: {why}")
+    if measured.busy:
+        shown.print(measured.busy)
     shown.print(f"Report, after {seconds:.0f} s:")
     print(out.resolve())
     return 0
@@ -168,7 +171,7 @@ def write_report(
         [Run("demo", Path(), sweep=sweep)],
         title="Penstock on this machine",
         lead=f"{networks.origin}. Accuracy on {len(data):,} images of {data.name}.",
-        notes=[measured.without_engine] if measured.without_engine else [],
+        notes=[note for note in (measured.without_engine, measured.busy) if note],
         cards=speed_cards(measured),
         layer_costs=layers,
         memory=memory,

@@ -70,6 +70,8 @@ def run(options: Options) -> int:
     shown.print(f"{options.model} on {len(data):,} images of {data.name}")
     shown.print(to_rich(table), soft_wrap=False)
     shown.print(agreement_words(measured.rows) or f"No milliseconds: {measured.without_engine}.")
+    if measured.busy:
+        shown.print(measured.busy)
     return 0
 
 
@@ -141,6 +143,7 @@ def as_json(
         "threads": measured.threads,
         "instruction_set": measured.isa or None,
         "without_engine": measured.without_engine or None,
+        "busy": measured.busy or None,
         "rows": rows,
     }
 

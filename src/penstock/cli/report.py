@@ -153,6 +153,8 @@ def look_into(one: Run, data: ImageArrays, options: Options, looked: Looked) -> 
     measured = measure(
         network, x, densities, engine=options.engine, threads=options.threads, seconds=options.seconds
     )
+    if measured.busy and measured.busy not in looked.notes:
+        looked.notes.append(measured.busy)
     if measured.without_engine and options.engine:
         looked.notes.append(f"{one.name}: no milliseconds, {measured.without_engine}")
     own = min(measured.rows, key=lambda row: abs((row.density or 1.0) - (gates[0].density if gates else 1.0)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from penstock.reporting.figures import Curve, CurvePoint, progress_figure, tradeoff_figure
-from penstock.reporting.numbers import milliseconds, short_count
+from penstock.reporting.numbers import short_count, short_time
 from penstock.reporting.numbers import times as ratio
 from penstock.reporting.page import Card, NetworkPart, Page, Picture, TradeOff, picture
 from penstock.reporting.runs import Run, Sweep, SweepPoint
@@ -136,7 +136,7 @@ def points_table(runs: Sequence[Run], baseline: SweepPoint | None, costs: Sequen
         Column("saving", "Fewer MACs", hint="against the baseline; executed where it is known"),
         Column(
             "milliseconds",
-            "Per image",
+            "ms/image",
             hint="measured through the engine, the least of many interleaved calls",
         ),
     )
@@ -154,7 +154,7 @@ def points_table(runs: Sequence[Run], baseline: SweepPoint | None, costs: Sequen
             figure(point.top5, form="{:.2f}"),
             *(figure(macs, None if macs is None else short_count(macs)) for macs in counts),
             figure(saving, None if saving is None else ratio(saving)),
-            figure(time, None if time is None else milliseconds(time)),
+            figure(time, None if time is None else short_time(time)),
         )
 
     rows = [row("baseline", baseline, None)] if baseline else []
@@ -182,7 +182,7 @@ def runs_table(runs: Sequence[Run], costs: Sequence[PointCost] = ()) -> Table:
         Column("test_top1", "Top-1, %"),
         Column("test_top5", "Top-5, %"),
         Column("macs_executed", "MACs, executed", hint="at the density of the run's own network"),
-        Column("milliseconds", "Per image", hint="measured through the engine at that density"),
+        Column("milliseconds", "ms/image", hint="measured through the engine at that density"),
         Column("loss", "Training loss"),
         Column("images_per_second", "Trained, images/s"),
     )
@@ -198,7 +198,7 @@ def runs_table(runs: Sequence[Run], costs: Sequence[PointCost] = ()) -> Table:
             figure(run.last("test_top1"), form="{:.2f}"),
             figure(run.last("test_top5"), form="{:.2f}"),
             figure(macs.get(run.name), short_count(macs.get(run.name, 0))),
-            figure(times.get(run.name), milliseconds(times.get(run.name, 0))),
+            figure(times.get(run.name), short_time(times.get(run.name, 0))),
             figure(run.last("loss"), form="{:.3f}"),
             figure(run.last("images_per_second"), form="{:.0f}"),
         )

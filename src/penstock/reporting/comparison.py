@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.reporting.measuring import DensityCost, Measured
-from penstock.reporting.numbers import milliseconds, short_count, times
+from penstock.reporting.numbers import short_count, short_time, times
 from penstock.reporting.tables import NOTHING, Cell, Column, Table, figure, word
 from penstock.reporting.timing import Timing
 
@@ -22,12 +22,12 @@ class Accuracy:
 _COLUMNS = (
     Column("network", "Network", numeric=False),
     Column("density", "Density", shown=False),
-    Column("top1", "Top-1, %"),
-    Column("top5", "Top-5, %"),
+    Column("top1", "Top-1 %"),
+    Column("top5", "Top-5 %"),
     Column("macs_executed", "MACs, executed", hint="from the masks that occurred, mean over the images"),
     Column("macs_paper", "MACs, paper", hint="by the paper's formula"),
     Column("saving", "Fewer MACs", hint="executed, against the network without gates"),
-    Column("milliseconds", "Per image", hint="the least of many interleaved calls, one image each"),
+    Column("milliseconds", "ms/image", hint="the least of many interleaved calls, one image each"),
     Column("speedup", "Faster", hint="against the fastest dense runtime measured beside it"),
 )
 
@@ -111,6 +111,6 @@ def _time(time: Timing | None, reference: Timing | None) -> tuple[Cell, Cell]:
     if time is None:
         return NOTHING, NOTHING
     faster = reference.least / time.least if reference is not None else None
-    return figure(time.least, milliseconds(time.least)), figure(
+    return figure(time.least, short_time(time.least)), figure(
         faster, None if faster is None else times(faster)
     )

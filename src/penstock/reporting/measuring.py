@@ -18,7 +18,7 @@ from penstock.accounting import Account, account
 from penstock.engine import Engine, compile
 from penstock.errors import CompileError, SurgeryError
 from penstock.gating import gated_layers, set_density
-from penstock.reporting.timing import Timing, interleave, one_by_one
+from penstock.reporting.timing import Timing, busy_words, interleave, one_by_one
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Measured:
     rows: tuple[DensityCost, ...]
     rivals: dict[str, Timing] = field(default_factory=dict)
     without_engine: str = ""
+    busy: str = ""  # a warning about the times
     threads: int = 1
     isa: str = ""
 
@@ -116,13 +117,16 @@ def measure(
     finally:
         for gate, density in own.items():
             gate.density = density
+    busy = busy_words()
     with torch.inference_mode():
         times = interleave(contestants, seconds=seconds) if contestants else {}
     rows = tuple(
         DensityCost(c.density, c.paper, c.executed, times.pop(f"density {index}", None), c.agreement)
         for index, c in enumerate(costs)
     )
-    return Measured(rows, times, reason, threads, "" if runner is None else runner.isa)
+    return Measured(
+        rows, times, reason, busy if contestants else "", threads, "" if runner is None else runner.isa
+    )
 
 
 def compare(network: nn.Module, engine: Engine, images: Tensor, density: float | None) -> Agreement:

@@ -47,5 +47,14 @@ def milliseconds(value: float) -> str:
     >>> milliseconds(1.2345), milliseconds(45.67), milliseconds(0.01234)
     ('1.23 ms', '45.7 ms', '0.0123 ms')
     """
+    return f"{short_time(value)} ms"
+
+
+def short_time(value: float) -> str:
+    """The same without the unit, for a column that names it.
+
+    >>> short_time(1.2345)
+    '1.23'
+    """
     digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3 if value >= 0.1 else 4
-    return f"{value:.{digits}f} ms"
+    return f"{value:.{digits}f}"

@@ -86,6 +86,7 @@ def to_rich(table: Table) -> RichTable:
     shown = RichTable(
         box=SIMPLE_HEAD,
         pad_edge=False,
+        padding=(0, 1, 0, 0),
         caption_justify="left",
         title=table.caption,
         title_justify="left",

@@ -8,6 +8,7 @@ the work itself takes; what lies above it, the median included, is mostly the ne
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,18 @@ def interleave(
             contestants[name]()
             taken[name].append(1000 * (time.perf_counter() - before))
     return {name: Timing(min(values), median(values), len(values)) for name, values in taken.items()}
+
+
+def busy_words() -> str:
+    """What to say when other work takes the cores, so that times are upper bounds; empty when none does."""
+    cores = os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load <= cores + 0.5:
+        return ""
+    return (
+        f"The machine is busy (load {load:.0f} on {cores} cores): the times are upper bounds, and longer calls "
+        "suffer most. Measure again when it is idle."
+    )
 
 
 def one_by_one(run: Callable[[Tensor], object], images: Sequence[Tensor]) -> Callable[[], object]:
