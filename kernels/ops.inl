@@ -137,7 +137,8 @@ static void export_plane(const float* plane, Planes shape, float* image) {
                      sizeof(float) * static_cast<unsigned>(shape.width));
 }
 
-// Folds `step(accumulator, v)` over n values with four accumulators, then joins them with `join`.
+// Folds `step(accumulator, v)` over n values of a plane with four accumulators, then joins them with `join`. The last
+// vector is read whole (a plane has kVectorSlack floats to spare) and what is not a value is masked out.
 template <typename Step, typename Join>
 PENSTOCK_INLINE V fold(const float* p, std::ptrdiff_t n, Step step, Join join) {
   V a = splat(0.0f), b = a, c = a, d = a;
@@ -149,7 +150,11 @@ PENSTOCK_INLINE V fold(const float* p, std::ptrdiff_t n, Step step, Join join) {
     d = step(d, load(p + i + 3 * kLanes));
   }
   for (; i + kLanes <= n; i += kLanes) a = step(a, load(p + i));
-  if (i < n) b = step(b, load_some(p + i, static_cast<int>(n - i)));
+  if (i < n) {
+    const VI lanes = {0, 1, 2, 3, 4, 5, 6, 7};
+    const VI mask = (VI)(lanes < VI{} + static_cast<std::int32_t>(n - i));
+    b = step(b, (V)((VI)load(p + i) & mask));
+  }
   return join(join(a, b), join(c, d));
 }
 
@@ -292,54 +297,107 @@ PENSTOCK_INLINE V load_even(const float* p) {
   return __builtin_shufflevector(load(p), load(p + kLanes), 0, 2, 4, 6, 8, 10, 12, 14);
 }
 
+// One row of windows: first the rows under it are merged, then the merged row's columns. `merged` has the row with
+// its padding on both sides (the neutral value) and room to read a vector too far.
+template <bool Max>
+PENSTOCK_INLINE V pool_columns(const float* p, const PoolShape& s) {
+  V value = s.stride_w == 1 ? load(p) : load_even(p);
+  for (int j = 1; j < s.kernel_w; ++j) {
+    const float* q = p + j * s.dilation_w;
+    const V v = s.stride_w == 1 ? load(q) : load_even(q);
+    value = Max ? larger(v, value) : value + v;
+  }
+  return value;
+}
+
+constexpr int kMergedRow = 2048;
+
+template <bool Max>
+PENSTOCK_INLINE void pool_rows(const float* from, Planes in, float* to, Planes out, const PoolShape& s) {
+  float merged[kMergedRow];
+  float shares[kMergedRow];  // average only: what a sum is multiplied with, by column
+  const float neutral = Max ? -__builtin_inff() : 0.0f;
+  const int length = (out.width - 1) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1 + 2 * kLanes;
+  for (int x = 0; x < kMergedRow && x < length + 3 * kLanes; ++x) merged[x] = neutral;
+  int rows_before = -1;
+  for (int oy = 0; oy < out.height; ++oy) {
+    const int y0 = oy * s.stride_h - s.pad_h;
+    int i0 = 0, i1 = s.kernel_h;
+    while (i0 < i1 && y0 + i0 * s.dilation_h < 0) ++i0;
+    while (i1 > i0 && y0 + (i1 - 1) * s.dilation_h >= in.height) --i1;
+    float* const row = to + static_cast<std::ptrdiff_t>(oy) * out.pitch();
+    if (!Max && !s.divisor) {
+      const int bottom = y0 + s.kernel_h < in.height + s.pad_h ? y0 + s.kernel_h : in.height + s.pad_h;
+      const int rows = s.count_padding ? bottom - y0 : i1 - i0;
+      for (int x = 0; rows != rows_before && x < out.width; ++x) {
+        int left = x * s.stride_w - s.pad_w, right = left + s.kernel_w;
+        const int edge = in.width + (s.count_padding ? s.pad_w : 0);
+        if (!s.count_padding && left < 0) left = 0;
+        if (right > edge) right = edge;
+        const int count = rows * (right - left);
+        shares[x] = count > 0 ? 1.0f / static_cast<float>(count) : 0.0f;
+      }
+      rows_before = rows;
+    }
+    const float* line = from + (y0 + i0 * s.dilation_h) * static_cast<std::ptrdiff_t>(in.pitch());
+    const std::ptrdiff_t step = static_cast<std::ptrdiff_t>(s.dilation_h) * in.pitch();
+    const auto merge = [&](const float* p) {
+      V value = load(p);
+      for (int i = i0 + 1; i < i1; ++i) {
+        p += step;
+        value = Max ? larger(load(p), value) : value + load(p);
+      }
+      return value;
+    };
+    if (i0 < i1) {
+      int x = 0;
+      for (; x + kLanes <= in.width; x += kLanes) store(merged + s.pad_w + x, merge(line + x));
+      // A plane has floats to spare after its last row, so the last vector may be read whole.
+      if (x < in.width) store_some(merged + s.pad_w + x, merge(line + x), in.width - x);
+    }
+    for (int x = 0; x < out.width; x += kLanes) {
+      V value;
+      if (s.stride_w <= 2) {
+        value = pool_columns<Max>(merged + x * s.stride_w, s);
+      } else {
+        for (int lane = 0; lane < kLanes; ++lane) {
+          const int at = x + lane < out.width ? (x + lane) * s.stride_w : 0;
+          float v = merged[at];
+          for (int j = 1; j < s.kernel_w; ++j) {
+            const float w = merged[at + j * s.dilation_w];
+            v = Max ? (w > v ? w : v) : v + w;
+          }
+          value[lane] = v;
+        }
+      }
+      if (!Max) {
+        if (s.divisor) value = value * splat(1.0f / static_cast<float>(s.divisor));
+        else value = value * (x + kLanes <= out.width ? load(shares + x) : load_some(shares + x, out.width - x));
+      }
+      if (x + kLanes <= out.width) store(row + x, value);
+      else store_some(row + x, value, out.width - x);
+    }
+  }
+}
+
 static void pool(const float* in, Planes in_shape, float* out, Planes out_shape, const PoolShape& s, Pool kind) {
   zero_padding(out, out_shape);
   const float* from = in + in_shape.origin();
   float* to = out + out_shape.origin();
-  const std::ptrdiff_t pitch = in_shape.pitch();
-  // Columns whose windows lie inside the row.
-  const int reach = (s.kernel_w - 1) * s.dilation_w;
-  int first = (s.pad_w + s.stride_w - 1) / s.stride_w;
-  int last = in_shape.width - 1 - reach + s.pad_w < 0 ? -1 : (in_shape.width - 1 - reach + s.pad_w) / s.stride_w;
-  if (first > out_shape.width) first = out_shape.width;
-  if (last >= out_shape.width) last = out_shape.width - 1;
-  const bool wide = s.stride_w <= 2;
-  for (int oy = 0; oy < out_shape.height; ++oy) {
-    float* row = to + static_cast<std::ptrdiff_t>(oy) * out_shape.pitch();
-    const int y0 = oy * s.stride_h - s.pad_h;
-    const bool inside = y0 >= 0 && y0 + (s.kernel_h - 1) * s.dilation_h < in_shape.height;
-    int x = 0;
-    const auto edge = [&](int until) {
-      for (; x < until; ++x)
-        row[x] = pool_edge(from, pitch, in_shape.height, in_shape.width, y0, x * s.stride_w - s.pad_w, s, kind);
-    };
-    // For a maximum the missing rows of a window are simply left out; an average must count them.
-    if (wide && (inside || kind == Pool::max)) {
-      int i0 = 0, i1 = s.kernel_h;
-      while (i0 < i1 && y0 + i0 * s.dilation_h < 0) ++i0;
-      while (i1 > i0 && y0 + (i1 - 1) * s.dilation_h >= in_shape.height) --i1;
-      edge(first);
-      const V divide = splat(1.0f / static_cast<float>(s.divisor ? s.divisor : s.kernel_h * s.kernel_w));
-      // A vector of stride 2 reads one value more than its last window; stay within the row for that.
-      const int safe = s.stride_w == 1 ? last : (in_shape.width - 2 - reach + s.pad_w) / 2;
-      const int end = (in_shape.width - 2 - reach + s.pad_w < 0 ? -1 : safe) < last && s.stride_w == 2
-                          ? (in_shape.width - 2 - reach + s.pad_w < 0 ? -1 : safe)
-                          : last;
-      for (; i0 < i1 && x + kLanes - 1 <= end; x += kLanes) {
-        V value = kind == Pool::max ? splat(-__builtin_inff()) : splat(0.0f);
-        for (int i = i0; i < i1; ++i) {
-          const float* line = from + (y0 + i * s.dilation_h) * pitch + x * s.stride_w - s.pad_w;
-          for (int j = 0; j < s.kernel_w; ++j) {
-            const float* p = line + j * s.dilation_w;
-            const V v = s.stride_w == 1 ? load(p) : load_even(p);
-            value = kind == Pool::max ? larger(v, value) : value + v;
-          }
-        }
-        store(row + x, kind == Pool::max ? value : value * divide);
-      }
-    }
-    edge(out_shape.width);
+  const std::int64_t reach = static_cast<std::int64_t>(out_shape.width - 1) * s.stride_w +
+                             static_cast<std::int64_t>(s.kernel_w - 1) * s.dilation_w + s.stride_w * kLanes;
+  // Every window of a maximum must hold a value; with dilation one may lie between the values altogether.
+  const bool plain = s.dilation_h == 1 && s.dilation_w == 1;
+  if (plain && reach + 8 * kLanes < kMergedRow && in_shape.width + s.pad_w + 4 * kLanes < kMergedRow) {
+    if (kind == Pool::max) pool_rows<true>(from, in_shape, to, out_shape, s);
+    else pool_rows<false>(from, in_shape, to, out_shape, s);
+    return;
   }
+  for (int oy = 0; oy < out_shape.height; ++oy)
+    for (int x = 0; x < out_shape.width; ++x)
+      to[static_cast<std::ptrdiff_t>(oy) * out_shape.pitch() + x] =
+          pool_edge(from, in_shape.pitch(), in_shape.height, in_shape.width, oy * s.stride_h - s.pad_h,
+                    x * s.stride_w - s.pad_w, s, kind);
 }
 
 static float reduce_window(const float* plane, Planes shape, int y0, int y1, int x0, int x1, Pool kind) {

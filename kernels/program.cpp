@@ -278,9 +278,9 @@ class Loader {
     op.shared_scratch = round_up(static_cast<std::int64_t>(conv_shared_scratch(*op.plan)));
     op.thread_scratch = round_up(static_cast<std::int64_t>(conv_thread_scratch(*op.plan)));
     if (op.in2 >= 0) {
-      constexpr std::int64_t kFloats = 49152;  // a chunk stays in a second-level cache
+      constexpr std::int64_t kFloats = 65536;  // a chunk stays in a second-level cache
       op.after_slope = op.eps;
-      op.chunk = static_cast<int>(std::clamp<std::int64_t>(kFloats / out.step() / 12 * 12, 12, 48));
+      op.chunk = static_cast<int>(std::clamp<std::int64_t>(kFloats / out.step() / 12 * 12, 12, out.channels + 11));
       op.chunk_scratch = round_up(op.chunk * out.step() + kVectorSlack);
     }
     check(op.shared_scratch + op.thread_scratch <= kMaxTensorFloats, "scratch too large");

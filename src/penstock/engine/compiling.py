@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from penstock.engine.encode import Program, encode
 from penstock.engine.engine import Engine
-from penstock.engine.fuse import fuse
-from penstock.engine.layout import place
+from penstock.engine.fuse import fold_sum, foldable_sums, fuse
+from penstock.engine.layout import Placement, place
 from penstock.engine.lower import lower
 from penstock.engine.native import chosen_isa
 from penstock.engine.steps import Conv, Network
@@ -15,6 +15,7 @@ from penstock.errors import CompileError
 from penstock.surgery.trace import trace
 
 _MOST_THREADS = 1024
+_ROOM = 1.3  # times the most that one convolution reads and writes; scratch comes on top
 
 
 def compile(network: nn.Module, example: Tensor, threads: int = 1) -> Engine:
@@ -39,4 +40,19 @@ def compile(network: nn.Module, example: Tensor, threads: int = 1) -> Engine:
 def build_program(network: nn.Module, example: Tensor) -> tuple[Network, Program]:
     """The steps of a network and their program, without an engine to run it."""
     steps = fuse(lower(trace(network, example)))
-    return steps, encode(steps, place(steps))
+    return steps, encode(steps, _fit(steps))
+
+
+def _fit(steps: Network) -> Placement:
+    """Place the values; while they take too much memory, let convolutions do their sums themselves."""
+    convs = [step for step in steps.steps if isinstance(step, Conv)]
+    values = steps.values
+    peak = max(
+        (sum(values[v].channels * values[v].area for v in (step.inputs[0], step.output)) for step in convs),
+        default=0,
+    )
+    placement = place(steps)
+    while placement.floats > _ROOM * peak and (sums := foldable_sums(steps)):
+        fold_sum(steps, sums[0])
+        placement = place(steps)
+    return placement

@@ -1,4 +1,4 @@
-"""Fewer steps, same results: norms folded into weights, activations and residual sums into their producers.
+"""Fewer steps, same results: norms folded into weights, activations into their producers.
 
 Enters and leaves: a `Network`. Each rule asks that nobody else reads the value that disappears.
 """
@@ -29,7 +29,6 @@ def fuse(network: Network) -> Network:
     _drop_unread(network)
     _small_convs_to_linear(network)
     _merge_pointwise(network)
-    _fold_sums(network)
     _pack_vectors(network)
     return network
 
@@ -129,31 +128,43 @@ def _scale_into(before: Step, step: Affine) -> bool:
     return False
 
 
-def _fold_sums(network: Network) -> None:
-    """A sum with a 1×1 convolution is done by that convolution: no room for its own result is needed.
+def foldable_sums(network: Network) -> list[Add]:
+    """Sums that a 1×1 convolution could do itself, those of the largest maps first.
 
-    Larger kernels keep the sum as a step: they are computed a few planes at a time when they add, and then a
-    Winograd transform of the input would be done again for each of those pieces.
+    A convolution that adds needs no room for its own result, but is computed a few planes at a time, which is
+    slower; so this is for sums that do not fit otherwise. Larger kernels are left out: a Winograd transform of
+    the input would be done again for each of those pieces.
     """
-    for step in list(network.steps):
-        if not isinstance(step, Add) or step.inputs[0] == step.inputs[1]:
-            continue
-        readers = network.readers()
-        producers = {other.output: other for other in network.steps}
-        for own, skip in (step.inputs, step.inputs[::-1]):
-            conv = producers[own]
-            if not isinstance(conv, Conv) or len(readers[own]) != 1 or len(conv.inputs) != 1:
-                continue
-            if conv.weights.shape[2:] != (1, 1) or network.values[own].area == 1:
-                continue
-            if isinstance(producers[skip], Import):
-                continue
-            network.steps.remove(conv)
-            conv.inputs = [conv.inputs[0], skip]
-            conv.output = step.output
-            conv.after = step.function
-            network.steps[network.steps.index(step)] = conv
-            break
+    sums = [
+        step for step in network.steps if isinstance(step, Add) and _adding_conv(network, step) is not None
+    ]
+    return sorted(sums, key=lambda s: -network.values[s.output].channels * network.values[s.output].area)
+
+
+def fold_sum(network: Network, sum_: Add) -> None:
+    """Let the convolution before the sum add the other summand."""
+    found = _adding_conv(network, sum_)
+    assert found is not None
+    conv, skip = found
+    network.steps.remove(conv)
+    conv.inputs = [conv.inputs[0], skip]
+    conv.output = sum_.output
+    conv.after = sum_.function
+    network.steps[network.steps.index(sum_)] = conv
+
+
+def _adding_conv(network: Network, sum_: Add) -> tuple[Conv, int] | None:
+    """The convolution that may take over a sum, and the value it has to add."""
+    if sum_.inputs[0] == sum_.inputs[1] or network.values[sum_.output].area == 1:
+        return None
+    readers = network.readers()
+    producers = {step.output: step for step in network.steps}
+    for own, skip in (sum_.inputs, sum_.inputs[::-1]):
+        conv = producers[own]
+        alone = isinstance(conv, Conv) and len(conv.inputs) == 1 and len(readers[own]) == 1
+        if alone and isinstance(conv, Conv) and conv.weights.shape[2:] == (1, 1):
+            return conv, skip
+    return None
 
 
 def _pack_vectors(network: Network) -> None:
