@@ -41,6 +41,8 @@ class Options:
     """The run's folder."""
     data: str = "cifar10"
     """cifar10, sample (the embedded images), or a folder with train/CLASS/*.jpg and val/ or test/."""
+    size: int = 224
+    """The side to which a folder's images are scaled; cifar10 and sample have 32."""
     density: float | None = None
     """The density to end at; below 1, a network without gates gets some. Short for --recipe.density."""
     holdout: int = 0
@@ -61,7 +63,7 @@ class Options:
 def run(options: Options) -> int:
     keep_freed_memory()
     recipe = full_recipe(options)
-    train_data, test_data = find_data(options.data, options.holdout)
+    train_data, test_data = find_data(options.data, options.holdout, options.size)
     torch.manual_seed(recipe.seed)
     network = find_model(options.model, len(train_data.classes))
     network = with_gates(network, train_data, recipe, options.init)

@@ -15,13 +15,13 @@ from penstock.training import Recipe
 _SAMPLE_HOLDOUT = 200
 
 
-def find_data(name: str, holdout: int = 0) -> tuple[Images, Images]:
+def find_data(name: str, holdout: int = 0, size: int = 224) -> tuple[Images, Images]:
     """(training images, test images). name: "cifar10", "sample" (the embedded images), or a folder.
 
     A folder has train/CLASS/*.jpg and, for the scores, val/ or test/ beside it; without those two, a tenth of
     its images is held out.
 
-    holdout: score on so many of the training images instead of the test part.
+    holdout: score on so many of the training images instead of the test part. size: a folder's images' side.
     """
     if holdout < 0:
         raise DataError(f"--holdout {holdout}: expected 0 (score on the test part) or more")
@@ -31,16 +31,16 @@ def find_data(name: str, holdout: int = 0) -> tuple[Images, Images]:
     if name == "sample":
         return hold_out(sample(), holdout or _SAMPLE_HOLDOUT)
     if Path(name).is_dir():
-        return _find_folders(Path(name), holdout)
+        return _find_folders(Path(name), holdout, size)
     raise DataError(f"--data {name!r}: expected cifar10, sample, or a folder that exists")
 
 
-def _find_folders(root: Path, holdout: int) -> tuple[Images, Images]:
+def _find_folders(root: Path, holdout: int, size: int) -> tuple[Images, Images]:
     parts = [root / part for part in ("val", "validation", "test") if (root / part).is_dir()]
-    train = image_folder(root / "train" if (root / "train").is_dir() else root)
+    train = image_folder(root / "train" if (root / "train").is_dir() else root, size)
     if holdout or not (parts and (root / "train").is_dir()):
         return hold_out(train, holdout or max(1, len(train) // 10))
-    return train, image_folder(parts[0], classes=train.classes)
+    return train, image_folder(parts[0], size, classes=train.classes)
 
 
 def example_of(network: nn.Module, data: Images) -> Tensor:
