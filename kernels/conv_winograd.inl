@@ -323,6 +323,20 @@ static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int p
   }
 }
 
+// The active filters of a panel. All outputs inside: their streams are fetched side by side, and lines of the panel
+// are written whole.
+template <typename Tile, int kOuts>
+static void transform_filters(const float* const* rows, const std::int32_t* list, int count, float* to,
+                              std::ptrdiff_t step) {
+  const float* filters[kOuts];
+  for (int o = 0; o < kOuts; ++o) filters[o] = rows[o];
+  for (int i = 0; i < count; ++i, to += kPanelFloats) {
+    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(list[i]) * 9;
+#pragma GCC unroll 6
+    for (int o = 0; o < kOuts; o += kQuads) Tile::filter(filters + o, at, to + o * 4, step);
+  }
+}
+
 // With weights as they are: a panel's active ones are transformed into `panel`, [position group][input][out][4], a
 // chunk of inputs at a time. Deep layers have many weights and few tiles; reading 9 numbers a pair instead of 36
 // saves more than the transform costs.
@@ -338,11 +352,10 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
         const int plane = plane_begin + first + (o < outs ? o : outs - 1);
         rows[o] = a.filters + static_cast<std::ptrdiff_t>(a.out.list[plane]) * a.in_channels * 9;
       }
-      for (int i = 0; i < count; ++i) {
-        const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(a.in_list[chunk + i]) * 9;
-        for (int o = 0; o < outs; o += kQuads) {
-          Tile::filter(rows + o, at, a.panel + i * kPanelFloats + o * 4, group_step);
-        }
+      if (outs > kPanelQuads - kQuads) {
+        transform_filters<Tile, kPanelQuads>(rows, a.in_list + chunk, count, a.panel, group_step);
+      } else {
+        transform_filters<Tile, kPanelQuads - kQuads>(rows, a.in_list + chunk, count, a.panel, group_step);
       }
       for (int g = 0; g < Tile::kGroups; ++g) {
         const float* transformed = a.transformed + g * e.groups * e.tiles_step + chunk * kGroupFloats;

@@ -1,12 +1,14 @@
-// Times convolution layers at several densities, every algorithm, one thread or two.
+// Times convolution layers at several densities, with every algorithm.
 //
 //     g++ -std=c++17 -O3 kernels/bench/conv_bench.cpp kernels/cpu.cpp kernels/conv*.cpp -pthread -o conv_bench
 //     ./conv_bench [m_cifarnet|vgg16|resnet18|all] [densities, such as 1,0.5] [algorithms, such as auto,direct]
+//                  [seconds a network] [threads]
 //
 // A network's layers run one after the other, as in a network, so that each finds its weights where a network
 // would find them (which for deep layers is not the cache). Everything that is compared is interleaved, and the
 // minimum over the rounds is printed: GFLOPS of the executed work, counted as direct convolution counts it.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -14,6 +16,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "../conv.h"
@@ -95,6 +98,52 @@ std::vector<std::int32_t> random_list(int channels, double density, std::mt19937
   return all;
 }
 
+// Threads that spin for work, so that a stage of a few microseconds can be shared.
+class Team {
+ public:
+  explicit Team(int threads) {
+    for (int i = 1; i < threads; ++i) {
+      members_.emplace_back([this, i] {
+        for (int seen = 0; !stop_;) {
+          if (round_ == seen) continue;
+          ++seen;
+          work(i);
+          ++done_;
+        }
+      });
+    }
+  }
+  ~Team() {
+    stop_ = true;
+    for (std::thread& member : members_) member.join();
+  }
+  int size() const { return static_cast<int>(members_.size()) + 1; }
+
+  // Calls run(member, unit) for every unit; returns when all are done.
+  template <typename Run>
+  void share(int units, const Run& run) {
+    call_ = [](const void* to, int member, int unit) { (*static_cast<const Run*>(to))(member, unit); };
+    run_ = &run;
+    units_ = units;
+    next_ = 0;
+    done_ = 0;
+    ++round_;
+    work(0);
+    while (done_ < static_cast<int>(members_.size())) {
+    }
+  }
+
+ private:
+  void work(int member) {
+    for (int unit; (unit = next_++) < units_;) call_(run_, member, unit);
+  }
+  std::vector<std::thread> members_;
+  std::atomic<bool> stop_{false};
+  std::atomic<int> round_{0}, next_{0}, done_{0}, units_{0};
+  void (*call_)(const void*, int, int) = nullptr;
+  const void* run_ = nullptr;
+};
+
 // One occurrence of a layer: own weights, shared input and output memory.
 struct Instance {
   std::size_t layer;
@@ -106,11 +155,12 @@ struct Bench {
   std::vector<ConvShape> shapes;
   std::vector<Instance> instances;
   float *input = nullptr, *output = nullptr, *shared = nullptr, *thread = nullptr;
+  std::size_t thread_floats = 0;
 
-  Bench(const Network& net, ConvAlgorithm algorithm, Isa isa) : network(net) {
+  Bench(const Network& net, ConvAlgorithm algorithm, Isa isa, int threads) : network(net) {
     std::mt19937 random(7);
     std::normal_distribution<float> gauss;
-    std::size_t in_floats = 0, out_floats = 0, shared_floats = 0, thread_floats = 0;
+    std::size_t in_floats = 0, out_floats = 0, shared_floats = 0;
     for (std::size_t i = 0; i < net.layers.size(); ++i) {
       const Layer& layer = net.layers[i];
       ConvShape s;
@@ -145,12 +195,13 @@ struct Bench {
     input = aligned_floats(in_floats);
     output = aligned_floats(out_floats);
     shared = aligned_floats(shared_floats);
-    thread = aligned_floats(thread_floats);
+    thread_floats = (thread_floats + 15) / 16 * 16;
+    thread = aligned_floats(thread_floats * threads);
     for (std::size_t i = 0; i < in_floats; ++i) input[i] = gauss(random);
   }
 
   // Adds each layer's seconds (mean over its occurrences) to `seconds`, its executed work to `flops`.
-  void run(double density, std::vector<double>& seconds, std::vector<double>& flops) {
+  void run(double density, Team& team, std::vector<double>& seconds, std::vector<double>& flops) {
     std::mt19937 random(3);
     seconds.assign(network.layers.size(), 0.0);
     flops.assign(network.layers.size(), 0.0);
@@ -167,7 +218,14 @@ struct Bench {
       task.out_count = static_cast<int>(out.size());
       const Clock::time_point start = Clock::now();
       for (int stage = 0; stage < conv_stages(*instance.plan, task); ++stage) {
-        run_conv(*instance.plan, task, stage, 0, conv_units(*instance.plan, task, stage), {shared, thread});
+        const int units = conv_units(*instance.plan, task, stage);
+        if (team.size() == 1) {
+          run_conv(*instance.plan, task, stage, 0, units, {shared, thread});
+          continue;
+        }
+        team.share(units, [&](int member, int unit) {
+          run_conv(*instance.plan, task, stage, unit, unit + 1, {shared, thread + member * thread_floats});
+        });
       }
       seconds[instance.layer] += seconds_since(start) / layer.repeat;
       flops[instance.layer] += 2.0 * conv_macs(*instance.plan, task) / layer.repeat;
@@ -220,8 +278,10 @@ int main(int argc, char** argv) {
   for (const std::string& d : split(argc > 2 ? argv[2] : "1,0.7,0.5,0.3,0.1")) densities.push_back(std::atof(d.c_str()));
   const std::vector<std::string> wanted = split(argc > 3 ? argv[3] : "auto,direct,packed,wino2,wino4");
   const double budget = argc > 4 ? std::atof(argv[4]) : 8.0;
+  const int threads = argc > 5 ? std::max(1, std::atoi(argv[5])) : 1;
   const Isa isa = best_isa();
-  std::printf("%s, FMA peak %.1f GFLOPS (AVX2, one thread)\n", isa_name(isa), measure_peak());
+  std::printf("%s, %d threads, FMA peak %.1f GFLOPS (AVX2, one thread)\n", isa_name(isa), threads, measure_peak());
+  Team team(threads);
   for (const Network& network : kNetworks) {
     if (which != "all" && which != network.name) continue;
     std::vector<const Algorithm*> algorithms;
@@ -229,7 +289,7 @@ int main(int argc, char** argv) {
     for (const Algorithm& a : kAlgorithms) {
       if (std::find(wanted.begin(), wanted.end(), a.name) == wanted.end()) continue;
       algorithms.push_back(&a);
-      benches.emplace_back(network, a.value, isa);
+      benches.emplace_back(network, a.value, isa, threads);
     }
     const std::size_t layers = network.layers.size();
     // best[density][algorithm][layer]
@@ -243,7 +303,7 @@ int main(int argc, char** argv) {
     for (int round = 0; round < 3 || seconds_since(start) < budget; ++round) {
       for (std::size_t d = 0; d < densities.size(); ++d) {
         for (std::size_t b = 0; b < benches.size(); ++b) {
-          benches[b].run(densities[d], seconds, flops[d]);
+          benches[b].run(densities[d], team, seconds, flops[d]);
           double sum = 0;
           for (std::size_t i = 0; i < layers; ++i) {
             best[d][b][i] = std::min(best[d][b][i], seconds[i]);
