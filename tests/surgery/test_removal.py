@@ -34,7 +34,7 @@ def assert_same_outputs(one: nn.Module, other: nn.Module, images: Tensor) -> Non
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(network=networks(), density=st.floats(0.2, 1.0), dead=st.floats(0.1, 0.9), seed=st.integers(0, 99))
 def test_on_random_networks_unused_channels_go_and_the_outputs_stay(
     network: Net, density: float, dead: float, seed: int
@@ -126,6 +126,36 @@ def test_winners_stay_as_many_for_every_width() -> None:
     for width in range(1, 200):
         for winners in range(1, width + 1):
             assert winner_count(min(1.0, winners / width), width) == winners
+
+
+class Product(nn.Module):
+    """Two gated convolutions multiplied: a winner of one may meet a loser of the other and never be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.last = nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3), nn.Conv2d(3, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(F.relu(self.a(x)) * F.relu(self.b(x)))
+
+
+def test_a_winner_that_is_never_read_stays_because_another_would_win_in_its_place() -> None:
+    faint, bright = torch.full((1, 3, 8, 8), 0.5), torch.full((1, 3, 8, 8), 2.0)
+    gated = add_gates(Product().eval(), faint)
+    set_density(gated, {"a": 1 / 3})
+    a, b = gated.get_submodule("a"), gated.get_submodule("b")
+    assert isinstance(a, GatedConv2d)
+    assert isinstance(b, GatedConv2d)
+    with torch.no_grad():
+        for layer in (a, b):
+            layer.shift.fill_(9.0)
+        a.gate.weight[0, 1] = 1.0  # channel 1 wins on the bright image, channel 0 on the faint one
+        a.gate.bias.copy_(torch.tensor([1.0, 0.0, 0.0]))
+        b.gate.bias.copy_(torch.tensor([-1.0, 1.0, -1.0]))  # and channel 0 is multiplied by zero
+    images = torch.cat([faint, bright])
+    small = remove_unused(gated, images)
+    assert_same_outputs(gated, small, images)
+    assert [width.after for width in removal_report(small).layers] == [2, 2, 4]
 
 
 class Bottleneck(nn.Module):
