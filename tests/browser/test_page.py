@@ -1,4 +1,4 @@
-"""docs/browser in real Chromium: the same answers as PyTorch, a working knob, and nothing from the network."""
+"""docs/browser in real Chromium: PyTorch's answers, a working knob, and nothing from the network."""
 
 from __future__ import annotations
 

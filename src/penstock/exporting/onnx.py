@@ -56,6 +56,7 @@ def export_onnx(
     *,
     skipping: bool = True,
     density: float | Literal["input", "own"] | None = None,
+    static: bool = False,
     lists: bool = False,
     opset: int = 17,
 ) -> OnnxFile:
@@ -65,16 +66,18 @@ def export_onnx(
     density: None, a float input `density` whose default is what the network has now (0 asks for just that);
     "input", the same without a default, for runtimes that know no optional inputs (OpenVINO and
     onnxruntime-web); a number, fixed for all layers; "own", fixed as each layer has it now.
+    static: every tensor gets a fixed length, which OpenVINO asks of weights: needs a fixed density, and a
+    residual sum holds all its channels (its readers skip outputs only).
     lists: one more output a gated layer, ``channels/<layer>``: int64, the channels it computed.
     """
     import_extra("onnx", "onnx")
     where = _check_path(path)
-    fixed = _check_settings(network, example, skipping, density, opset)
+    fixed = _check_settings(network, example, skipping, density, static, opset)
     traced = _trace(network, example, skipping)
     writer = GraphWriter(opset)
     knob = DENSITY if density in (None, "input") and any(gated_layers(traced)) else None
     gates = Gates(writer, ChannelLists(writer), Densities(writer, knob, fixed))
-    walk = Walk(traced, writer, gates, skipping and any(gated_layers(traced)))
+    walk = Walk(traced, writer, gates, skipping and any(gated_layers(traced)), unions=not static)
     found = walk.run(traced.graph, IMAGES)
     model, outputs = _assemble(network, traced, writer, gates, found, example, skipping, density, lists)
     _check_model(model, where)
@@ -118,7 +121,7 @@ def _check_path(path: str | os.PathLike[str]) -> Path:
 
 
 def _check_settings(
-    network: nn.Module, example: Tensor, skipping: bool, density: float | str | None, opset: int
+    network: nn.Module, example: Tensor, skipping: bool, density: float | str | None, static: bool, opset: int
 ) -> float | None:
     """Refuse what cannot work; returns the fixed density if a number was given."""
     if not isinstance(network, nn.Module):
@@ -130,6 +133,10 @@ def _check_settings(
         raise ExportError(
             f"example: the skipping form takes one image at a time and the example has {example.shape[0]}; "
             "give example[:1], or skipping=False for a network of any batch"
+        )
+    if static and density in (None, "input"):
+        raise ExportError(
+            "static=True needs a fixed density: give density=0.5, for instance, or density='own'"
         )
     for name, tensor in network.named_parameters():
         if tensor.dtype != torch.float32:

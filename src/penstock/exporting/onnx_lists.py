@@ -16,22 +16,22 @@ from penstock.surgery import Channels, Concat, Dense, Gate, Meet, Silent, Spread
 from penstock.surgery.channels import concat, spread, union
 
 
-def listable(channels: Channels | None, count: int) -> Channels:
+def listable(channels: Channels | None, count: int, unions: bool = True) -> Channels:
     """The expression as a list that is never empty: of a product the first factor's, of nothing everything.
 
     A superset of what can be nonzero is always right; a convolution over no channel at all is not standard.
+    unions: without them a sum holds everything, so that no list's length depends on the image.
     """
     if channels is None or isinstance(channels, Silent):
         return Dense(count)
     if isinstance(channels, Meet):
-        return listable(channels.parts[0], count)
+        return listable(channels.parts[0], count, unions)
     if isinstance(channels, Union):
-        return union(*(listable(part, part.count) for part in channels.parts))
+        return union(*(listable(p, p.count, unions) for p in channels.parts)) if unions else Dense(count)
     if isinstance(channels, Concat):
-        kept = (p if isinstance(p, Silent) else listable(p, p.count) for p in channels.parts)
-        return concat(kept)
+        return concat(p if isinstance(p, Silent) else listable(p, p.count, unions) for p in channels.parts)
     if isinstance(channels, Spread):
-        return spread(listable(channels.source, channels.source.count), channels.factor)
+        return spread(listable(channels.source, channels.source.count, unions), channels.factor)
     return channels
 
 

@@ -98,8 +98,10 @@ class _Cell:
 class Walk:
     """One pass over a traced network."""
 
-    def __init__(self, traced: fx.GraphModule, writer: GraphWriter, gates: Gates, skipping: bool) -> None:
-        self.writer, self.gates, self.skipping = writer, gates, skipping
+    def __init__(
+        self, traced: fx.GraphModule, writer: GraphWriter, gates: Gates, skipping: bool, unions: bool = True
+    ) -> None:
+        self.writer, self.gates, self.skipping, self.unions = writer, gates, skipping, unions
         self.flow = channel_flow(traced) if skipping else {}
         self.order = {node: place for place, node in enumerate(traced.graph.nodes)}
         self.cells: dict[fx.Node, _Cell] = {}
@@ -160,7 +162,7 @@ class Walk:
             for part in str(node.target).split("."):
                 tensor = getattr(tensor, part)
             return dense_value(self.writer.constant(tensor, str(node.target)), shape)
-        target = listable(self.flow.get(node.name), shape[1] if len(shape) > 1 else 1)
+        target = listable(self.flow.get(node.name), shape[1] if len(shape) > 1 else 1, self.unions)
         name = _name(node)
         lists, dynamic = self.gates.lists, not self.skipping
         call = Call(node, module, name, values, shape, target, self.writer, lists, dynamic)
