@@ -31,6 +31,7 @@ static void transform_down(const WinogradArgs& a, const float* pixels, int tile_
     const int y = tile_y * Tile::kOut + r - a.pad_h;
     row[r] = y < 0 || y >= a.height ? a.zero_row : pixels + static_cast<std::ptrdiff_t>(y) * a.in_pitch + first_x;
   }
+  const std::ptrdiff_t next_channel = a.in_stride;
   // Columns past the right padding belong to no output of this plane; zeros keep what lies there out.
   const int columns = (x_end - x_begin) * Tile::kOut + 2;
   const int inside = a.width + a.pad_w - first_x;
@@ -41,7 +42,7 @@ static void transform_down(const WinogradArgs& a, const float* pixels, int tile_
     for (int r = 0; r < Tile::kIn; ++r) {
       d[r] = load(row[r] + x);
       // The same rows of the next channel, which is far away. (Past the last channel this fetches in vain.)
-      __builtin_prefetch(row[r] + x + a.in_stride);
+      __builtin_prefetch(row[r] + x + next_channel);
     }
     Tile::forward(d, v);
 #pragma GCC unroll 6
@@ -197,65 +198,62 @@ constexpr MultiplyFreshFunction kMultiplyFresh[kWinogradPanel + 1][3] = {
 template <typename Tile>
 static void winograd_back(const WinogradArgs& a, int plane, const float* sums, std::ptrdiff_t group_step) {
   constexpr int kVectors = Tile::kOut / 2;  // of one row of a group's pixels
-  const ConvOutput& out = a.out;
+  const ConvOutput out = a.out;  // a copy, which stores of vectors cannot change
   const Finish f = finish_of(out, plane);
   float* pixels = out.planes + plane * out.stride + out.origin;
   int tile_y = a.tile_begin / a.tiles_x, tile_x = a.tile_begin % a.tiles_x;
-  for (int tile = a.tile_begin; tile < a.tile_end; tile += kTileGroup, sums += kGroupFloats) {
-    Vec rows[Tile::kOut][kVectors];
-    Tile::back(sums, group_step, rows);
-#pragma GCC unroll 4
-    for (int y = 0; y < Tile::kOut; ++y) {
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) rows[y][v] = finish(rows[y][v], f, out);
+  const auto advance = [&](int tiles) {
+    tile_x += tiles;
+    if (tile_x == a.tiles_x) {
+      tile_x = 0;
+      ++tile_y;
     }
+  };
+  for (int tile = a.tile_begin; tile < a.tile_end; tile += kTileGroup, sums += kGroupFloats) {
     const int left = a.tile_end - tile;
     const int count = left < kTileGroup ? left : kTileGroup;
-    if (tile_x + count <= a.tiles_x) {
-      // Neighbours in one tile row: one run of pixels a row.
-      const int x = tile_x * Tile::kOut;
-      const int run = out.width - x < count * Tile::kOut ? out.width - x : count * Tile::kOut;
-      const int height = out.height - tile_y * Tile::kOut;
-      float* to = pixels + static_cast<std::ptrdiff_t>(tile_y) * Tile::kOut * out.pitch + x;
+    // Neighbours in one tile row make one run of pixels a row. A group that runs over the end of a tile row goes
+    // to a buffer first, and from there tile by tile.
+    const bool whole = tile_x + count <= a.tiles_x;
+    const int room = out.width - tile_x * Tile::kOut;
+    float buffer[Tile::kOut * kVectors * kLanes];
+    float* to = buffer;
+    std::ptrdiff_t pitch = kVectors * kLanes;
+    int run = kVectors * kLanes, height = Tile::kOut;
+    if (whole) {
+      to = pixels + static_cast<std::ptrdiff_t>(tile_y) * Tile::kOut * out.pitch + tile_x * Tile::kOut;
+      pitch = out.pitch;
+      run = room < count * Tile::kOut ? room : count * Tile::kOut;
+      height = out.height - tile_y * Tile::kOut;
+    }
+    Tile::back(sums, group_step, [&](int v, const Vec* rows) __attribute__((always_inline)) {
 #pragma GCC unroll 4
       for (int y = 0; y < Tile::kOut; ++y) {
         if (y >= height) break;
+        const Vec value = finish(rows[y], f, out);
+        float* at = to + y * pitch + v * kLanes;
         // The same row of the next plane, which will be written next.
-        __builtin_prefetch(to + static_cast<std::ptrdiff_t>(y) * out.pitch + out.stride, 1);
-#pragma GCC unroll 2
-        for (int v = 0; v < kVectors; ++v) {
-          float* at = to + static_cast<std::ptrdiff_t>(y) * out.pitch + v * kLanes;
-          if (run >= (v + 1) * kLanes) {
-            store(at, rows[y][v]);
-          } else if (run > v * kLanes) {
-            store_first(at, rows[y][v], run - v * kLanes);
-          }
+        __builtin_prefetch(at + out.stride, 1);
+        if (run >= (v + 1) * kLanes) {
+          store(at, value);
+        } else if (run > v * kLanes) {
+          store_first(at, value, run - v * kLanes);
         }
       }
-      tile_x += count;
-      if (tile_x == a.tiles_x) {
-        tile_x = 0;
-        ++tile_y;
-      }
+    });
+    if (whole) {
+      advance(count);
       continue;
-    }
-    // The group runs over the end of a tile row: tile by tile.
-    float buffer[Tile::kOut][kVectors * kLanes];
-    for (int y = 0; y < Tile::kOut; ++y) {
-      for (int v = 0; v < kVectors; ++v) store(buffer[y] + v * kLanes, rows[y][v]);
     }
     for (int t = 0; t < count; ++t) {
       const int x = tile_x * Tile::kOut;
-      const int run = out.width - x < Tile::kOut ? out.width - x : Tile::kOut;
+      const int columns = out.width - x < Tile::kOut ? out.width - x : Tile::kOut;
       for (int y = 0; y < Tile::kOut && tile_y * Tile::kOut + y < out.height; ++y) {
         float* at = pixels + static_cast<std::ptrdiff_t>(tile_y * Tile::kOut + y) * out.pitch + x;
-        const float* from = buffer[y] + t * Tile::kOut;
-        for (int i = 0; i < run; ++i) at[i] = from[i];
+        const float* from = buffer + y * pitch + t * Tile::kOut;
+        for (int i = 0; i < columns; ++i) at[i] = from[i];
       }
-      if (++tile_x == a.tiles_x) {
-        tile_x = 0;
-        ++tile_y;
-      }
+      advance(1);
     }
   }
 }

@@ -66,8 +66,10 @@ struct Tile2 {
     }
   }
 
-  // Sums of one output at `from`, groups `step` apart, become 2 rows of 2 * kQuads * 2 pixels.
-  PENSTOCK_INLINE void back(const float* from, std::ptrdiff_t step, Vec (&pixels)[2][1]) {
+  // Sums of one output at `from`, groups `step` apart, become rows of 2 * kQuads * kOut pixels: put(v, rows) takes
+  // vector v of each row.
+  template <typename Put>
+  PENSTOCK_INLINE void back(const float* from, std::ptrdiff_t step, const Put& put) {
     Vec t[2][2];
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
@@ -81,8 +83,7 @@ struct Tile2 {
     const Vec r[4] = {join_lo(a01, b01), join_hi(a01, b01), join_lo(a23, b23), join_hi(a23, b23)};
     Vec y[2];
     backward(r, y);
-    pixels[0][0] = y[0];
-    pixels[1][0] = y[1];
+    put(0, y);
   }
 };
 
@@ -191,7 +192,8 @@ struct Tile4 {
     }
   }
 
-  PENSTOCK_INLINE void back(const float* from, std::ptrdiff_t step, Vec (&pixels)[4][2]) {
+  template <typename Put>
+  PENSTOCK_INLINE void back(const float* from, std::ptrdiff_t step, const Put& put) {
     Vec z[4];
     {
       Vec m[6];
@@ -215,8 +217,7 @@ struct Tile4 {
       const Vec r[6] = {t[0], t[1], t[2], t[3], join_lo(z01, z23), join_hi(z01, z23)};
       Vec y[4];
       backward(r, y);
-#pragma GCC unroll 4
-      for (int row = 0; row < 4; ++row) pixels[row][half] = y[row];
+      put(half, y);
     }
   }
 };
