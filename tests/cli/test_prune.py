@@ -90,6 +90,7 @@ def test_a_network_is_pruned_gated_and_written_down(
     assert found["gated_saving"] > found["saving"]
     names = ["round1/sparse", "round1/cut", "round1/finetune", "gated"]
     assert [stage["stage"] for stage in found["stages"]] == names
+    assert set(found["milliseconds"]) == {"original", "smaller", "gated"}
     images = torch.randn(2, 3, 32, 32)
     small = load(out / "model.safetensors", trust_import=True)
     assert account(small, images, "paper").macs == found["macs"]
@@ -125,7 +126,9 @@ def test_the_table_names_every_layer(capsys: pytest.CaptureFixture[str]) -> None
         "method": "network-slimming",
         "cuts": [{"layers": [layer]}],
         "stages": [{"stage": "round1/cut", "top1": 50.0}, {"stage": "gated", "top1": 61.5}],
+        "macs_before": 2000.0,
         "macs": 20.0,
+        "milliseconds": {"original": 2.5, "smaller": 1.25},
         "saving": 100.0,
         "density": 0.6,
         "gated_macs": 12.0,
@@ -134,5 +137,15 @@ def test_the_table_names_every_layer(capsys: pytest.CaptureFixture[str]) -> None
     }
     prune.show_report(found)
     said = capsys.readouterr().out
-    for words in ("conv7", "192", "100.00× fewer", "50.00%", "166.70× fewer", "61.50%", "0.6"):
+    for words in (
+        "conv7",
+        "192",
+        "100.00× fewer",
+        "50.00%",
+        "166.70× fewer",
+        "61.50%",
+        "0.6",
+        "2,000 MACs, 2.500 ms",
+        "1.250 ms",
+    ):
         assert words in said

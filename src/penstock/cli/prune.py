@@ -27,10 +27,14 @@ from penstock.errors import PruningError
 from penstock.exporting import save
 from penstock.files import write_atomically
 from penstock.pruning import Budget, NetworkSlimming, Outcome, Plan, Pruned, Stage, prune_in_stages
+from penstock.reporting.measuring import try_compile
+from penstock.reporting.timing import interleave, one_by_one
 from penstock.training import Recipe, evaluate
 from penstock.zoo.pretrained import available
 
 _COUNTED = 500  # images whose masks are counted
+_TIMED = 16  # images that are timed, one a call
+_SECONDS = 3.0
 _LABELS = {"network-slimming": "NS"}  # what the report's figures call a method
 
 
@@ -157,6 +161,9 @@ def report(options: Options, original: nn.Module, outcome: Outcome, images: Tens
         "cuts": [describe(cut) for cut in outcome.cuts],
     }
     found["saving"] = found["macs_before"] / found["macs"]
+    found["milliseconds"] = milliseconds(
+        {"original": original, "smaller": outcome.network, "gated": outcome.gated}, images
+    )
     found["ratio"] = 1 - outcome.cuts[-1].channels_after / outcome.cuts[0].channels_before
     if outcome.gated is not None:
         found["density"] = options.density
@@ -164,6 +171,18 @@ def report(options: Options, original: nn.Module, outcome: Outcome, images: Tens
         found["gated_macs_executed"] = account(outcome.gated, images, "executed").macs
         found["gated_saving"] = found["macs_before"] / found["gated_macs"]
     return found
+
+
+def milliseconds(networks: dict[str, nn.Module | None], images: Tensor) -> dict[str, float]:
+    """{network: the least milliseconds an image takes in the engine on one thread}, where it can run it."""
+    engines = {
+        name: try_compile(net.eval(), images[:1])[0] for name, net in networks.items() if net is not None
+    }
+    timed = {
+        name: one_by_one(run, images[:_TIMED].split(1)) for name, run in engines.items() if run is not None
+    }
+    times = interleave(timed, seconds=_SECONDS) if timed else {}
+    return {name: time.least for name, time in times.items()}
 
 
 def describe(cut: Pruned) -> dict[str, Any]:
@@ -214,10 +233,12 @@ def show_report(found: dict[str, Any]) -> None:
     console.print(table)
     scores = {stage["stage"]: stage["top1"] for stage in found["stages"]}
     plain = [score for name, score in scores.items() if name != "gated"]
-    said = f", top-1 {plain[-1]:.2f}%" if plain else ""
+    times = {name: f", {time:.3f} ms" for name, time in found["milliseconds"].items()}
+    console.print(f"original: {found['macs_before']:,.0f} MACs{times.get('original', '')}")
+    said = times.get("smaller", "") + (f", top-1 {plain[-1]:.2f}%" if plain else "")
     console.print(f"smaller: {found['macs']:,.0f} MACs, {found['saving']:.2f}× fewer{said}")
     if "gated_macs" in found:
-        said = f", top-1 {scores['gated']:.2f}%" if "gated" in scores else ""
+        said = times.get("gated", "") + (f", top-1 {scores['gated']:.2f}%" if "gated" in scores else "")
         console.print(
             f"gates at density {found['density']:g}: {found['gated_macs']:,.0f} MACs as the paper counts "
             f"({found['gated_macs_executed']:,.0f} executed), {found['gated_saving']:.2f}× fewer{said}"
