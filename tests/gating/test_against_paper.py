@@ -63,7 +63,7 @@ def ss(x: np.ndarray, kind: str) -> np.ndarray:
 
 
 def wta(z: np.ndarray, k: int) -> np.ndarray:
-    """An entry stays when fewer than k others are larger in magnitude; an equal one before it counts as larger."""
+    """An entry stays when fewer than k are larger in size; an equal one before it counts as larger."""
     kept = np.zeros_like(z)
     for row in range(z.shape[0]):
         sizes = np.abs(z[row])
