@@ -188,7 +188,7 @@ def write_report(
 def speed_cards(measured: Measured) -> list[Card]:
     """The fastest dense runtime, and how much faster the engine is at the density shown."""
     timed = [row for row in measured.rows if row.time is not None]
-    if not timed or not measured.rivals:
+    if not timed or not measured.rivals or measured.busy:  # a number on top must be one to rely on
         return []
     name, rival = min(measured.rivals.items(), key=lambda item: item[1].least)
     row = min(timed, key=lambda one: abs((one.density or 1.0) - _SHOWN))

@@ -56,7 +56,7 @@ def build_page(
     return Page(
         title=title,
         lead=lead or f"{len(runs)} run{'' if len(runs) == 1 else 's'}, {datetime.now():%Y-%m-%d %H:%M}",
-        runs=runs_table(runs, costs),
+        runs=runs_table([run for run in runs if run.recorded], costs),
         points=points_table(runs, baseline, costs),
         cards=(*sweep_cards(sweeps, baseline), *cards),
         notes=(*notes, *said),
@@ -193,7 +193,7 @@ def runs_table(runs: Sequence[Run], costs: Sequence[PointCost] = ()) -> Table:
         (
             word(run.name),
             word(run.status),
-            figure(run.done, form="{:d}"),
+            figure(run.done or None, form="{:d}"),
             figure(run.last("density")),
             figure(run.last("test_top1"), form="{:.2f}"),
             figure(run.last("test_top5"), form="{:.2f}"),

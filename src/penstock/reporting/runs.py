@@ -82,6 +82,11 @@ class Run:
         return "finished" if self.done or self.checkpoint or self.sweep else "no epoch yet"
 
     @property
+    def recorded(self) -> bool:
+        """Whether there is more to it than a curve."""
+        return bool(self.history or self.settings or self.checkpoint or self.notes)
+
+    @property
     def top1(self) -> float | None:
         """The best accuracy it is known for: of its curve, or after its last epoch."""
         return (

@@ -58,8 +58,8 @@ def busy_words() -> str:
     if load <= cores + 0.5:
         return ""
     return (
-        f"The machine is busy (load {load:.0f} on {cores} cores): the times are upper bounds, and longer calls "
-        "suffer most. Measure again when it is idle."
+        f"The machine is busy (load {load:.0f} on {cores} cores): the times are upper bounds, and longer "
+        "calls suffer most. Measure again when it is idle."
     )
 
 
