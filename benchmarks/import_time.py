@@ -1,9 +1,8 @@
 """How long `import penstock` takes on top of `import torch`.
 
-    python benchmarks/import_time.py [--rounds 11] [--json]
+    python benchmarks/import_time.py [--rounds 7] [--json]
 
-Each import runs in a fresh process; the two are interleaved, and the median of the differences is printed, so
-that a busy machine disturbs both alike.
+Each in a fresh process, in turn, again and again; medians are printed.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ import statistics
 import subprocess
 import sys
 
-_TORCH = "import time; t = time.perf_counter(); import torch; print(time.perf_counter() - t)"
-_BOTH = (
-    "import time; t = time.perf_counter(); import torch; import penstock; "
-    "penstock.add_gates, penstock.account, penstock.load; print(time.perf_counter() - t)"
-)
-_ALONE = "import torch, time; t = time.perf_counter(); import penstock; print(time.perf_counter() - t)"
+_CLOCK = "import time; begin = time.perf_counter(); {code}; print(time.perf_counter() - begin)"
+_METHOD = "import penstock; penstock.add_gates, penstock.account, penstock.load, penstock.zoo"
+_CASES = {
+    "import torch": _CLOCK.format(code="import torch"),
+    "import penstock, after torch": "import torch; " + _CLOCK.format(code="import penstock"),
+    "... and add_gates, account, load, zoo": "import torch; " + _CLOCK.format(code=_METHOD),
+}
 
 
 def seconds(code: str) -> float:
@@ -32,25 +32,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    for code in (_TORCH, _BOTH):
+    for code in _CASES.values():
         seconds(code)  # once for the disk
-    rounds = [(seconds(_TORCH), seconds(_BOTH), seconds(_ALONE)) for _ in range(options.rounds)]
-    result = {
-        "rounds": options.rounds,
-        "import_torch_s": statistics.median(torch for torch, _, _ in rounds),
-        "import_penstock_after_torch_s": statistics.median(alone for _, _, alone in rounds),
-        "with_the_method_s": statistics.median(both - torch for torch, both, _ in rounds),
-    }
+    rounds = [{name: seconds(code) for name, code in _CASES.items()} for _ in range(options.rounds)]
+    medians = {name: statistics.median(taken[name] for taken in rounds) for name in _CASES}
     if options.json:
-        print(json.dumps(result))
+        print(json.dumps({"rounds": options.rounds, "seconds": medians}))
         return
-    print(f"import torch                                 {result['import_torch_s']:.3f} s")
-    print(f"import penstock after it                     {result['import_penstock_after_torch_s']:.3f} s")
-    print(f"and add_gates, account and load looked up    {result['with_the_method_s']:.3f} s")
-    print(f"medians of {options.rounds} interleaved rounds")
+    for name, median in medians.items():
+        print(f"{name:40} {median:.3f} s")
+    print(f"medians of {options.rounds} rounds in turn")
 
 
 if __name__ == "__main__":
