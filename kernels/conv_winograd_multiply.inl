@@ -1,0 +1,196 @@
+// Winograd, second step: products summed over the active inputs, position group by position group.
+namespace penstock {
+namespace PENSTOCK_ISA {
+
+// One position group of O outputs and V vectors of tiles, over all active inputs. `next` are rows of weights that
+// will be needed soon: the list leaves gaps in them that the hardware cannot foresee.
+template <int O, int V>
+static void multiply_tile(const float* const* weights, const float* const* next, const float* transformed,
+                          const std::int32_t* list, int count, float* sums, std::ptrdiff_t out_step) {
+  Vec acc[O][V];
+#pragma GCC unroll 8
+  for (int o = 0; o < O; ++o) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) acc[o][v] = zero();
+  }
+  const float* w[O];
+#pragma GCC unroll 8
+  for (int o = 0; o < O; ++o) w[o] = weights[o];
+  const float* next0 = next[0];
+  const float* next1 = next[1];
+  for (const std::int32_t* end = list + count; list != end; ++list, transformed += kGroupFloats) {
+    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(*list) * 4;
+    __builtin_prefetch(next0 + at);
+    __builtin_prefetch(next1 + at);
+    Vec tiles[V];
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) tiles[v] = load(transformed + v * kLanes);
+#pragma GCC unroll 8
+    for (int o = 0; o < O; ++o) {
+      const Vec quad = splat_quad(w[o] + at);
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) acc[o][v] = fma(quad, tiles[v], acc[o][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int o = 0; o < O; ++o) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) store(sums + o * out_step + v * kLanes, acc[o][v]);
+  }
+}
+
+using MultiplyFunction = void (*)(const float* const*, const float* const*, const float*, const std::int32_t*, int,
+                                  float*, std::ptrdiff_t);
+
+constexpr MultiplyFunction kMultiply[kWinogradPanel + 1][3] = {
+    {nullptr, nullptr, nullptr},
+    {nullptr, multiply_tile<1, 1>, multiply_tile<1, 2>},
+    {nullptr, multiply_tile<2, 1>, multiply_tile<2, 2>},
+    {nullptr, multiply_tile<3, 1>, multiply_tile<3, 2>},
+    {nullptr, multiply_tile<4, 1>, multiply_tile<4, 2>},
+    {nullptr, multiply_tile<5, 1>, multiply_tile<5, 2>},
+    {nullptr, multiply_tile<6, 1>, multiply_tile<6, 2>},
+};
+
+// The same with a panel of weights packed as [input][out][4], in chunks of inputs that add up in `sums`.
+template <int O, int V>
+static void multiply_fresh_tile(const float* panel, const float* transformed, int count, bool first, float* sums,
+                                std::ptrdiff_t out_step) {
+  Vec acc[O][V];
+#pragma GCC unroll 8
+  for (int o = 0; o < O; ++o) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) acc[o][v] = first ? zero() : load(sums + o * out_step + v * kLanes);
+  }
+  for (int i = 0; i < count; ++i, panel += kPanelFloats, transformed += kGroupFloats) {
+    Vec tiles[V];
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) tiles[v] = load(transformed + v * kLanes);
+#pragma GCC unroll 8
+    for (int o = 0; o < O; ++o) {
+      const Vec quad = splat_quad(panel + o * 4);
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) acc[o][v] = fma(quad, tiles[v], acc[o][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int o = 0; o < O; ++o) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) store(sums + o * out_step + v * kLanes, acc[o][v]);
+  }
+}
+
+using MultiplyFreshFunction = void (*)(const float*, const float*, int, bool, float*, std::ptrdiff_t);
+
+constexpr MultiplyFreshFunction kMultiplyFresh[kWinogradPanel + 1][3] = {
+    {nullptr, nullptr, nullptr},
+    {nullptr, multiply_fresh_tile<1, 1>, multiply_fresh_tile<1, 2>},
+    {nullptr, multiply_fresh_tile<2, 1>, multiply_fresh_tile<2, 2>},
+    {nullptr, multiply_fresh_tile<3, 1>, multiply_fresh_tile<3, 2>},
+    {nullptr, multiply_fresh_tile<4, 1>, multiply_fresh_tile<4, 2>},
+    {nullptr, multiply_fresh_tile<5, 1>, multiply_fresh_tile<5, 2>},
+    {nullptr, multiply_fresh_tile<6, 1>, multiply_fresh_tile<6, 2>},
+};
+
+// Sizes of one multiply call.
+template <typename Tile>
+struct Extent {
+  int outs, panels, groups, last_vectors;
+  std::ptrdiff_t tiles_step, sum_group, sum_out;
+
+  Extent(const WinogradArgs& a, int plane_begin, int plane_end) {
+    const int tiles = a.tile_end - a.tile_begin;
+    outs = plane_end - plane_begin;
+    panels = (outs + kWinogradPanel - 1) / kWinogradPanel;
+    groups = (tiles + kTileGroup - 1) / kTileGroup;
+    last_vectors = (tiles - 1) % kTileGroup < kQuads && Tile::kOut == 4 ? 1 : 2;
+    tiles_step = static_cast<std::ptrdiff_t>(a.in_count) * kGroupFloats;
+    sum_group = static_cast<std::ptrdiff_t>(groups) * kGroupFloats;
+    sum_out = Tile::kGroups * sum_group;
+  }
+  int first(int panel) const { return panel * outs / panels; }
+  int vectors(int group) const { return group + 1 == groups ? last_vectors : 2; }
+};
+
+// With weights that were transformed when the layer was planned.
+template <typename Tile>
+static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int plane_begin) {
+  const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(a.in_channels) * 4;
+  // Rows of weights of the panel in turn; `ahead` is the next turn's.
+  const float* weights[kWinogradPanel + 1];
+  const float* ahead[kWinogradPanel + 1];
+  const auto rows_of = [&](int g, int panel, const float** rows) {
+    for (int o = 0; o <= kWinogradPanel; ++o) {
+      const int out = e.first(panel) + o < e.first(panel + 1) ? e.first(panel) + o : e.first(panel + 1) - 1;
+      rows[o] = a.weights + (static_cast<std::ptrdiff_t>(a.out.list[plane_begin + out]) * Tile::kGroups + g) * row;
+    }
+  };
+  rows_of(0, 0, ahead);
+  for (int g = 0; g < Tile::kGroups; ++g) {
+    const float* transformed = a.transformed + g * e.groups * e.tiles_step;
+    for (int panel = 0; panel < e.panels; ++panel) {
+      for (int o = 0; o <= kWinogradPanel; ++o) weights[o] = ahead[o];
+      if (panel + 1 < e.panels) {
+        rows_of(g, panel + 1, ahead);
+      } else {
+        rows_of(g + 1 < Tile::kGroups ? g + 1 : g, 0, ahead);
+      }
+      float* sums = a.sums + e.first(panel) * e.sum_out + g * e.sum_group;
+      for (int t = 0; t < e.groups; ++t) {
+        const int soon = 2 * t < kWinogradPanel ? 2 * t : kWinogradPanel - 1;
+        kMultiply[e.first(panel + 1) - e.first(panel)][e.vectors(t)](weights, ahead + soon,
+                                                                     transformed + t * e.tiles_step, a.in_list,
+                                                                     a.in_count, sums + t * kGroupFloats, e.sum_out);
+      }
+    }
+  }
+}
+
+// The active filters of a panel. All outputs inside: their streams are fetched side by side, and lines of the panel
+// are written whole.
+template <typename Tile, int kOuts>
+static void transform_filters(const float* const* rows, const std::int32_t* list, int count, float* to,
+                              std::ptrdiff_t step) {
+  const float* filters[kOuts];
+  for (int o = 0; o < kOuts; ++o) filters[o] = rows[o];
+  for (int i = 0; i < count; ++i, to += kPanelFloats) {
+    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(list[i]) * 9;
+#pragma GCC unroll 6
+    for (int o = 0; o < kOuts; o += kQuads) Tile::filter(filters + o, at, to + o * 4, step);
+  }
+}
+
+// With weights as they are: a panel's active ones are transformed into `panel`, [position group][input][out][4], a
+// chunk of inputs at a time. Deep layers have many weights and few tiles; reading 9 numbers a pair instead of 36
+// saves more than the transform costs.
+template <typename Tile>
+static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int plane_begin) {
+  const std::ptrdiff_t group_step = static_cast<std::ptrdiff_t>(a.chunk) * kPanelFloats;
+  for (int chunk = 0; chunk < a.in_count || chunk == 0; chunk += a.chunk) {
+    const int count = a.in_count - chunk < a.chunk ? a.in_count - chunk : a.chunk;
+    for (int panel = 0; panel < e.panels; ++panel) {
+      const int first = e.first(panel), outs = e.first(panel + 1) - first;
+      const float* rows[kPanelQuads];
+      for (int o = 0; o < kPanelQuads; ++o) {
+        const int plane = plane_begin + first + (o < outs ? o : outs - 1);
+        rows[o] = a.filters + static_cast<std::ptrdiff_t>(a.out.list[plane]) * a.in_channels * 9;
+      }
+      if (outs > kPanelQuads - kQuads) {
+        transform_filters<Tile, kPanelQuads>(rows, a.in_list + chunk, count, a.panel, group_step);
+      } else {
+        transform_filters<Tile, kPanelQuads - kQuads>(rows, a.in_list + chunk, count, a.panel, group_step);
+      }
+      for (int g = 0; g < Tile::kGroups; ++g) {
+        const float* transformed = a.transformed + g * e.groups * e.tiles_step + chunk * kGroupFloats;
+        float* sums = a.sums + first * e.sum_out + g * e.sum_group;
+        for (int t = 0; t < e.groups; ++t) {
+          kMultiplyFresh[outs][e.vectors(t)](a.panel + g * group_step, transformed + t * e.tiles_step, count,
+                                             chunk == 0, sums + t * kGroupFloats, e.sum_out);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace PENSTOCK_ISA
+}  // namespace penstock
