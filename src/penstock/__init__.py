@@ -41,10 +41,30 @@ _HOMES = {
 }
 _ROOMS = ("datasets", "errors", "zoo")
 
-__all__ = [  # noqa: PLE0604, RUF022
-    *_HOMES,
-    *_ROOMS,
+__all__ = [
+    "Account",
+    "Engine",
+    "Explanation",
+    "GatedConv2d",
+    "PenstockError",
+    "Recipe",
+    "Score",
     "__version__",
+    "account",
+    "add_gates",
+    "compile",
+    "datasets",
+    "errors",
+    "evaluate",
+    "explain",
+    "export_onnx",
+    "load",
+    "remove_unused",
+    "saliency_penalty",
+    "save",
+    "set_density",
+    "train",
+    "zoo",
 ]
 
 

@@ -1,4 +1,4 @@
-"""The `penstock` command: finds the subcommand's file, parses its options, runs it, prints errors as one line."""
+"""The `penstock` command: finds the subcommand's file, parses its options, runs it, prints errors plainly."""
 
 from __future__ import annotations
 
@@ -34,10 +34,14 @@ def main(arguments: list[str] | None = None) -> int:
         print("\npenstock COMMAND --help tells a command's options")
         return 0
     if words[0] not in _COMMANDS:
-        print(f"penstock: there is no command {words[0]!r}; there are: {', '.join(_COMMANDS)}", file=sys.stderr)
+        print(
+            f"penstock: there is no command {words[0]!r}; there are: {', '.join(_COMMANDS)}", file=sys.stderr
+        )
         return 2
     module = importlib.import_module(f"penstock.cli.{words[0]}")
-    options = tyro.cli(module.Options, args=words[1:], prog=f"penstock {words[0]}", description=module.Options.__doc__)
+    options = tyro.cli(
+        module.Options, args=words[1:], prog=f"penstock {words[0]}", description=module.Options.__doc__
+    )
     try:
         return int(module.run(options))
     except PenstockError as error:

@@ -1,4 +1,4 @@
-"""From the MODEL argument of a command to a network: a zoo name, `module:callable`, a checkpoint, or a run's folder."""
+"""From a command's MODEL to a network: a zoo name, `module:callable`, a checkpoint, or a run's folder."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class GatedConv2d(nn.Module):
         if activation is not None and not isinstance(activation, ZERO_PRESERVING):
             raise LayerError(
                 f"{type(activation).__name__} cannot follow a gate: a suppressed channel must stay zero, "
-                f"so only activations with f(0) = 0 work: {', '.join(kind.__name__ for kind in ZERO_PRESERVING)}"
+                f"so only those with f(0) = 0 work: {', '.join(kind.__name__ for kind in ZERO_PRESERVING)}"
             )
         self.conv = conv
         self.norm: nn.Module = nn.Identity() if norm is None else norm

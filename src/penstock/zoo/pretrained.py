@@ -23,7 +23,9 @@ def available() -> list[str]:
 def pretrained(name: str) -> nn.Module:
     """A trained network in evaluation mode; `network.preprocess` turns uint8 images into its input."""
     if name not in available():
-        raise CheckpointError(f"no shipped checkpoint is named {name!r}; there are: {', '.join(available()) or 'none'}")
+        raise CheckpointError(
+            f"no shipped checkpoint is named {name!r}; there are: {', '.join(available()) or 'none'}"
+        )
     # Loading is the exporting room's work; the zoo needs it only here, and only when asked.
     from penstock.exporting import load
 
