@@ -112,8 +112,8 @@ def main() -> int:
         path = Path(options.model)
         network = ps.load(path) if path.suffix == ".safetensors" else ps.zoo.pretrained(options.model)
         text = (
-            "A gated M-CifarNet, trained on CIFAR-10 and exported to ONNX with standard operators, runs here in "
-            "your browser. Move the density and see which channels this picture is worth."
+            "A gated M-CifarNet, trained on CIFAR-10 and exported to ONNX with standard operators, runs here "
+            "in your browser. Move the density and see which channels this picture is worth."
         )
     place_runtime(HERE)
     place_network(HERE, network, text)

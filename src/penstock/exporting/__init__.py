@@ -1,6 +1,16 @@
 """Networks as files: checkpoints (safetensors) and ONNX."""
 
 from penstock.exporting.checkpoints import load, read_notes, save
-from penstock.exporting.onnx import OnnxFile, export_onnx, onnx_session
+from penstock.exporting.onnx import OnnxFile, export_onnx
+from penstock.exporting.onnx_run import OnnxNetwork, onnx_session, run_in_onnxruntime
 
-__all__ = ["OnnxFile", "export_onnx", "load", "onnx_session", "read_notes", "save"]
+__all__ = [
+    "OnnxFile",
+    "OnnxNetwork",
+    "export_onnx",
+    "load",
+    "onnx_session",
+    "read_notes",
+    "run_in_onnxruntime",
+    "save",
+]

@@ -80,8 +80,7 @@ def export_onnx(
     walk = Walk(traced, writer, gates, skipping and any(gated_layers(traced)), unions=not static)
     found = walk.run(traced.graph, IMAGES)
     model, outputs = _assemble(network, traced, writer, gates, found, example, skipping, density, lists)
-    _check_model(model, where)
-    data = model.SerializeToString()
+    data = _checked(model, where)
     _write(where, data)
     own = {layer.density for _, layer in gated_layers(traced)}
     return OnnxFile(
@@ -94,16 +93,6 @@ def export_onnx(
         gated_layers=len(gates.winners),
         density=fixed if fixed is not None else next(iter(own)) if len(own) == 1 else None,
     )
-
-
-def onnx_session(path: str | os.PathLike[str], threads: int = 1) -> Any:
-    """An ONNX Runtime session on the CPU with so many threads, as everything of ours measures it."""
-    runtime = import_extra("onnxruntime", "onnx")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    return runtime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
 
 
 def _check_path(path: str | os.PathLike[str]) -> Path:
@@ -214,18 +203,21 @@ def _own(shape: list[str], layer: str) -> list[str]:
     return [f"{axis} of {layer}" if axis == "winners" else axis for axis in shape]
 
 
-def _check_model(model: Any, where: Path) -> None:
+def _checked(model: Any, where: Path) -> bytes:
+    """The model's bytes, once onnx.checker has nothing against them."""
     onnx = import_extra("onnx", "onnx")
     if model.ByteSize() > _LARGEST:
         raise ExportError(
             f"{where}: the model takes {model.ByteSize():,} bytes and one ONNX file holds {_LARGEST:,}"
         )
+    data: bytes = model.SerializeToString()
     try:
-        onnx.checker.check_model(model, full_check=True)
+        onnx.checker.check_model(data, full_check=True)
     except Exception as error:  # what the checker raises differs by release
         raise ExportError(
-            f"{where}: the written graph does not pass onnx.checker, please report this: {error}"
+            f"{where}: the graph does not pass onnx.checker, please report this: {error}"
         ) from error
+    return data
 
 
 def _write(where: Path, data: bytes) -> None:

@@ -66,7 +66,7 @@ def norm_scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def refuse_disguise(module: nn.Module, kind: type[nn.Module], shape: tuple[int, ...]) -> None:
-    """A subclass may compute something else (standardised weights, other padding): compare it with its base."""
+    """A subclass may compute something else (standardised weights, say): compare it with its base."""
     if type(module).forward is kind.forward:
         return
     probe = torch.randn(shape, generator=torch.Generator().manual_seed(0))
