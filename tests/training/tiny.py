@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -84,6 +85,22 @@ def run_in_process(folder: str, die_at_sync: int = 0, **environment: str) -> Non
     made, _ = run(out=Path(folder))
     if environment.get("RANK", "0") == "0":
         safetensors.torch.save_file(weights(made), f"{folder}/final.safetensors")
+
+
+def share_in_process(folder: str, recipe: Recipe, environment: dict[str, str], stop_after: int = 0) -> None:
+    """One of several processes of a run, each with the environment that torchrun would give it."""
+    os.environ.update(environment)
+    made = Tiny(dropout=0.0)
+    made.load_state_dict(network().state_dict())
+
+    def stop(metrics: dict[str, Any], _: nn.Module) -> None:
+        if metrics["epoch"] == stop_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    result = train(made, data(), data(30, 1), recipe, out=folder, on_epoch=stop)
+    rank = environment["RANK"]
+    Path(f"{folder}/rank{rank}.json").write_text(json.dumps(result.history))
+    safetensors.torch.save_file(weights(made), f"{folder}/rank{rank}.safetensors")
 
 
 def _killing(sync: Callable[[int], None], at: int) -> Callable[[int], None]:

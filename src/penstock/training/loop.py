@@ -115,7 +115,8 @@ def train(
     score: Score | None = None
     for epoch in range(state.epoch, recipe.epochs):
         begin, seen, hits, total_loss, skipped = time.perf_counter(), 0, 0, 0.0, 0
-        torch.manual_seed(recipe.seed * 100_003 + epoch)  # dropout, the same on resuming
+        # Dropout: the same on resuming, and not the same in two processes.
+        torch.manual_seed(recipe.seed * 100_003 + epoch + processes.index * 1_000_000_007)
         draw = torch.Generator().manual_seed(recipe.seed * 100_003 + epoch)
         order = torch.randperm(len(train_data), generator=draw).split(recipe.batch_size)
         size = schedules.image_size(recipe, epoch / recipe.epochs)

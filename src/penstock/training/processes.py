@@ -33,6 +33,8 @@ class Processes:
                 raise TrainingError("tensorboard: logging needs a folder; give `out`")
             import_extra("tensorboard", "tensorboard")
         self.accelerator = Accelerator(
+            # Without being told, accelerate takes each process of torchrun on a CPU as alone.
+            cpu=not torch.accelerator.is_available(),
             log_with="tensorboard" if tensorboard else None,
             project_dir=None if folder is None else str(folder),
         )
