@@ -23,8 +23,9 @@ class TrainingDisplay:
     The bar and the plain lines go to stderr; the epochs' lines to stdout, as JSON if asked.
     """
 
-    def __init__(self, epochs: int, as_json: bool = False, title: str = "") -> None:
+    def __init__(self, epochs: int, as_json: bool = False, title: str = "", quiet: bool = False) -> None:
         self.epochs = epochs
+        self.quiet = quiet  # no line an epoch: stdout belongs to something else
         self.as_json = as_json
         self.title = f"{title} " if title else ""
         console = Console(stderr=True, highlight=False)
@@ -60,6 +61,8 @@ class TrainingDisplay:
 
     def epoch(self, metrics: dict[str, Any], network: nn.Module) -> None:
         """After each epoch."""
+        if self.quiet:
+            return
         line = json.dumps(metrics) if self.as_json else self.title + epoch_words(metrics, self.epochs)
         if self.bar is not None:
             self.bar.stop()  # a line on stdout must not land in the middle of the bar

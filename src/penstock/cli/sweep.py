@@ -1,0 +1,154 @@
+"""penstock sweep runs/x --densities 1.0,0.9,0.8: the paper's sweep, one accuracy/cost curve.
+
+Each density is fine-tuned from the one before (`--epochs`), or, for a network trained for any density, only
+scored (`--epochs 0`). The folder then holds `curve.json` and a run for each density; the same command goes on
+where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from penstock.accounting import account
+from penstock.cli.models import find_model
+from penstock.cli.progress import TrainingDisplay
+from penstock.cli.train import CHECKPOINT, train_and_keep
+from penstock.cli.trainable import example_of, find_data
+from penstock.datasets import Images
+from penstock.errors import DensityError, TrainingError
+from penstock.files import write_atomically
+from penstock.gating import check_density, gated_layers, set_density
+from penstock.surgery import add_gates
+from penstock.training import Recipe, Score, evaluate
+from penstock.training.memory import keep_freed_memory
+
+_COUNTED = 500  # images whose masks are counted
+
+
+@dataclass(frozen=True)
+class Options:
+    """One accuracy/cost curve over densities; run the same command again to go on."""
+
+    model: Annotated[str, tyro.conf.Positional]
+    """A run's folder, a checkpoint, or a zoo name; without gates it gets some."""
+    densities: str = "1.0,0.9,0.8,0.7,0.6,0.5,0.4,0.3"
+    """In the order in which they are trained, each from the one before."""
+    out: Path | None = None
+    """The sweep's folder. Default: sweep/ below the run's."""
+    epochs: int = 5
+    """Epochs of fine-tuning at each density; 0 scores a network trained for any density as it is."""
+    data: str = "cifar10"
+    size: int = 224
+    """The side to which a folder's images are scaled."""
+    holdout: int = 0
+    """Score on so many held-out training images instead of the test part."""
+    teacher: str = ""
+    """A network to distil from (MODEL syntax); needs --recipe.distill."""
+    recipe: Recipe = field(default_factory=lambda: Recipe(learning_rate=0.02))
+    """How each step trains; its epochs and density are those of the sweep."""
+    json: bool = False
+    """Print the curve as JSON."""
+
+
+def run(options: Options) -> int:
+    keep_freed_memory()
+    densities = parse(options.densities)
+    out = options.out or (Path(options.model) / "sweep" if Path(options.model).is_dir() else None)
+    if out is None:
+        raise TrainingError(f"--out: MODEL {options.model!r} is no run's folder, so say where the sweep goes")
+    if options.epochs < 0:
+        raise TrainingError(f"--epochs: expected 0 or more, got {options.epochs}")
+    train_data, test_data = find_data(options.data, options.holdout, options.size)
+    torch.manual_seed(options.recipe.seed)
+    network = find_model(options.model, len(train_data.classes))
+    teacher = find_model(options.teacher) if options.teacher else None
+    curve: dict[str, Any] = {
+        "version": 1,
+        "method": "FBS",
+        "network": options.model,
+        "data": test_data.name,
+        "baseline": None,
+        "points": [],
+    }
+    if not any(True for _ in gated_layers(network)):
+        if options.epochs == 0:
+            raise TrainingError(
+                f"MODEL {options.model!r} has no gates, so --epochs 0 would score untrained ones"
+            )
+        curve["baseline"] = point(network, test_data, evaluate(network, test_data), None, None)
+        curve["baseline"]["macs"] = curve["baseline"]["macs_paper"]
+        network = add_gates(network, example_of(network, train_data))
+    for density in densities:
+        if options.epochs:
+            folder = out / f"d{round(100 * density):02d}"
+            recipe = replace(options.recipe, epochs=options.epochs, density=density, density_schedule="fixed")
+            network = deepcopy(network)
+            with TrainingDisplay(recipe.epochs, title=f"d {density:g}", quiet=options.json) as display:
+                result = train_and_keep(network, train_data, test_data, recipe, folder, display, teacher)
+            assert result.score is not None
+            score, checkpoint = result.score, f"{folder.name}/{CHECKPOINT}"
+        else:
+            set_density(network, density)
+            score, checkpoint = evaluate(network, test_data), None
+        curve["points"].append(point(network, test_data, score, density, checkpoint))
+        write_atomically(out / "curve.json", json.dumps(curve, indent=2).encode())
+    if options.json:
+        print(json.dumps(curve))
+    else:
+        show(curve, out)
+    return 0
+
+
+def parse(text: str) -> list[float]:
+    """
+    >>> parse("1.0, 0.5")
+    [1.0, 0.5]
+    """
+    try:
+        values = [float(item) for item in text.split(",") if item.strip()]
+    except ValueError:
+        raise DensityError(f"--densities: expected numbers as in 1.0,0.9,0.8, got {text!r}") from None
+    if not values:
+        raise DensityError("--densities: expected at least one, as in 1.0,0.9,0.8")
+    return [check_density(value, "--densities") for value in values]
+
+
+def point(
+    network: nn.Module, data: Images, score: Score, density: float | None, checkpoint: str | None
+) -> dict[str, Any]:
+    """One setting: accuracy, and MACs by both conventions."""
+    prepare = getattr(network, "preprocess", None) or data.preprocess
+    images = prepare(next(iter(data.test_batches(_COUNTED))).images)
+    return {
+        "density": density,
+        "ratio": None,
+        "top1": score.top1,
+        "top5": score.top5,
+        "macs_paper": account(network, images[:1], "paper").macs,
+        "macs_executed": account(network, images, "executed").macs,
+        "checkpoint": checkpoint,
+    }
+
+
+def show(curve: dict[str, Any], out: Path) -> None:
+    """The curve as a table."""
+    table = Table(title=f"{curve['network']} on {curve['data']}")
+    for heading in ("density", "top-1", "top-5", "MACs (paper)", "MACs (executed)"):
+        table.add_column(heading, justify="right")
+    for one in [*filter(None, [curve["baseline"]]), *curve["points"]]:
+        density = "no gates" if one["density"] is None else f"{one['density']:g}"
+        macs = (f"{one[key]:,.0f}" for key in ("macs_paper", "macs_executed"))
+        table.add_row(density, f"{one['top1']:.2f}%", f"{one['top5']:.2f}%", *macs)
+    console = Console()
+    console.print(table)
+    console.print(f"curve: {out / 'curve.json'}", highlight=False)
