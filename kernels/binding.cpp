@@ -100,6 +100,13 @@ class Engine {
 
   std::int64_t arena_bytes() const { return runtime_->context_bytes(); }
   std::int64_t tensor_bytes() const { return runtime_->program().arena_floats * 4; }
+  // Floats of scratch that each operation needs, for all threads together.
+  std::vector<std::int64_t> op_scratch() const {
+    std::vector<std::int64_t> floats;
+    for (const Op& op : runtime_->program().ops)
+      floats.push_back(op.shared_scratch + runtime_->threads() * op.thread_scratch + op.chunk_scratch);
+    return floats;
+  }
   std::vector<int> knob_channels() const { return runtime_->program().knob_channels; }
 
  private:
@@ -162,6 +169,7 @@ NB_MODULE(_native, module) {
       .def("run_recorded", &Engine::run_recorded)
       .def("run_timed", &Engine::run_timed)
       .def_prop_ro("arena_bytes", &Engine::arena_bytes)
+      .def_prop_ro("op_scratch", &Engine::op_scratch)
       .def_prop_ro("tensor_bytes", &Engine::tensor_bytes)
       .def_prop_ro("knob_channels", &Engine::knob_channels);
 }

@@ -73,13 +73,20 @@ void Runtime::Walk::export_result(const Op& op, float* result) {
   }
 }
 
+constexpr int kPrefetch = 512;  // floats
+
 const float* Runtime::Walk::summaries(const Op& op, const Live& in) {
   const Tensor& t = tensor(op.in);
   float* out = context_.summaries.data() + runtime_.list_offsets_[static_cast<std::size_t>(op.in)];
   int& kind = context_.summary_kind[static_cast<std::size_t>(op.in)];
   if (kind == static_cast<int>(op.summary)) return out;  // another gate has asked for the same
-  each(in.count, in.count * t.step(),
-       [&](int p, int) { out[p] = kernels_.summarise(in.data + p * t.step(), t.shape, op.summary); });
+  const int width = tensor(op.out).channels;
+  each(in.count, in.count * t.step(), [&](int p, int) {
+    // The channel's row of phi is needed next and far away; it arrives while the plane is summed.
+    const float* row = op.phi + static_cast<std::int64_t>(in.list[p]) * width;
+    for (int o = 0; o < std::min(width, kPrefetch); o += 16) __builtin_prefetch(row + o);
+    out[p] = kernels_.summarise(in.data + p * t.step(), t.shape, op.summary);
+  });
   kind = static_cast<int>(op.summary);
   return out;
 }
@@ -120,13 +127,18 @@ int Runtime::Walk::choose_winners(const Op& op, const Live& in, std::int32_t* li
     }
     if (!exact) ties = taken - at_least(threshold + 1);
   }
+  // Written without branches: who wins is as good as random to the processor.
+  float* const gains = context_.gains.data();
   int count = 0;
   for (int o = 0; o < channels; ++o) {
-    if (keys[o] < threshold || (keys[o] == threshold && ties-- <= 0)) continue;
+    const int equal = keys[o] == threshold;
     list[count] = o;
-    context_.gains[static_cast<std::size_t>(count++)] = g[o];
-    if (chosen_) chosen_[at + o] = 1;
+    gains[count] = g[o];
+    count += (keys[o] > threshold) | (equal & (ties > 0));
+    ties -= equal;
   }
+  if (chosen_)
+    for (int p = 0; p < count; ++p) chosen_[at + list[p]] = 1;
   return count;
 }
 

@@ -16,6 +16,7 @@ from penstock.surgery.trace import trace
 
 _MOST_THREADS = 1024
 _ROOM = 1.3  # times the most that one convolution reads and writes; scratch comes on top
+_TIGHT = 1.4  # the same, scratch included, above which the placement is done again
 
 
 def compile(network: nn.Module, example: Tensor, threads: int = 1) -> Engine:
@@ -34,7 +35,14 @@ def compile(network: nn.Module, example: Tensor, threads: int = 1) -> Engine:
         for step in steps.steps
         if isinstance(step, Conv) and step.gates is not None
     }
-    return Engine(program, densities, threads, isa, getattr(network, "preprocess", None))
+    preprocess = getattr(network, "preprocess", None)
+    engine = Engine(program, densities, threads, isa, preprocess)
+    if engine.arena_bytes > 4 * _TIGHT * _peak(steps):
+        # Scratch did not fit beside the values; now that its sizes are known, place both together.
+        better = encode(steps, place(steps, engine.scratch))
+        second = Engine(better, densities, threads, isa, preprocess)
+        engine = second if second.arena_bytes < engine.arena_bytes else engine
+    return engine
 
 
 def build_program(network: nn.Module, example: Tensor) -> tuple[Network, Program]:
@@ -45,14 +53,16 @@ def build_program(network: nn.Module, example: Tensor) -> tuple[Network, Program
 
 def _fit(steps: Network) -> Placement:
     """Place the values; while they take too much memory, let convolutions do their sums themselves."""
-    convs = [step for step in steps.steps if isinstance(step, Conv)]
-    values = steps.values
-    peak = max(
-        (sum(values[v].channels * values[v].area for v in (step.inputs[0], step.output)) for step in convs),
-        default=0,
-    )
+    peak = _peak(steps)
     placement = place(steps)
     while placement.floats > _ROOM * peak and (sums := foldable_sums(steps)):
         fold_sum(steps, sums[0])
         placement = place(steps)
     return placement
+
+
+def _peak(steps: Network) -> int:
+    """The accounted peak of activations: the most floats that one convolution reads and writes."""
+    sizes = [value.channels * value.area for value in steps.values]
+    convs = (step for step in steps.steps if isinstance(step, Conv))
+    return max((sizes[step.inputs[0]] + sizes[step.output] for step in convs), default=0)

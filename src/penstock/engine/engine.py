@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from penstock.engine.encode import FORMAT, Program
-from penstock.engine.inputs import Images, to_images
+from penstock.engine.inputs import to_images
 from penstock.engine.native import native
 from penstock.engine.results import LayerTime, Profile, RunRecord
 from penstock.errors import CompileError, InputError, LayerError
@@ -75,6 +75,11 @@ class Engine:
         """Memory for one image at a time: all feature maps, and the scratch of the convolutions."""
         return int(self._native.arena_bytes)
 
+    @property
+    def scratch(self) -> list[int]:
+        """Floats that each step needs while it runs, besides the feature maps."""
+        return list(self._native.op_scratch)
+
     def __call__(self, x: Any, density: float | Mapping[str, float] | None = None) -> Any:
         """x: (batch, channel, height, width), torch or numpy → (batch, …), the same kind.
 
@@ -84,8 +89,12 @@ class Engine:
         images = to_images(x, self.input_shape)
         counts = self._counts if density is None else self._counts_for(density)
         results = np.empty((images.shape[0], self._values), np.float32)
-        self._check(self._native.run(images, counts, results))
-        return self._give_back(results, x)
+        bad = self._native.run(images, counts, results)
+        if bad >= 0:
+            self._check(bad)
+        if len(self.output_shape) != 1:
+            results = results.reshape(-1, *self.output_shape)
+        return torch.from_numpy(results) if isinstance(x, Tensor) else results
 
     def record(self, x: Any, density: float | Mapping[str, float] | None = None) -> RunRecord:
         """Run and count: what each image cost in each layer, and which channels were computed."""
@@ -170,10 +179,6 @@ class Engine:
             algorithm=native().ALGORITHMS[algorithms[layer]] if self._kinds[op] == "Conv" else None,
         )
 
-    def _give_back(self, results: Images, x: Any) -> Any:
-        shaped = results if len(self.output_shape) == 1 else results.reshape(-1, *self.output_shape)
-        return torch.from_numpy(shaped) if isinstance(x, Tensor) else shaped
-
     def _check(self, bad: int) -> None:
         if bad >= 0:
             raise InputError(
@@ -183,6 +188,9 @@ class Engine:
     def _counts_for(self, density: float | Mapping[str, float] | None) -> Counts:
         if density is None:
             return self._counts
+        known = self._chosen.get(density) if type(density) is float else None
+        if known is not None:
+            return known
         if isinstance(density, Mapping):
             return self._winner_counts(self._by_layer(density))
         value = check_density(density)

