@@ -234,6 +234,12 @@ def test_types_and_shared_weights_survive(path: Path) -> None:
     same(tied, loaded, torch.randn(1, 3, 4, 4))
 
 
+def test_a_wrapped_network_is_saved_as_the_network_inside(path: Path) -> None:
+    network = shaken(Mine())
+    ps.save(nn.DataParallel(torch.compile(network, backend="eager")), path)  # type: ignore[arg-type]
+    same(network, ps.load(path, Mine()), torch.randn(2, 3, 16, 16))
+
+
 def test_loading_draws_no_chance(path: Path) -> None:
     ps.save(ps.add_gates(ps.zoo.m_cifarnet(), torch.randn(1, 3, 32, 32)), path)
     state = torch.random.get_rng_state()

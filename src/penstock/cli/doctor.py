@@ -52,7 +52,6 @@ _IN_A_SOURCE_TREE = (
     "pillow",
     "matplotlib",
     "jinja2",
-    "torch-pruning",
 )
 
 

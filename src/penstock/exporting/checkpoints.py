@@ -50,6 +50,7 @@ def save(
         raise CheckpointError(f"save: expected a torch.nn.Module, got {type(network).__name__}")
     from penstock import __version__
 
+    network = _unwrapped(network)
     description = describe(network, definition, dict(notes or {}), __version__)
     tensors = network.state_dict()
     strange = [name for name, tensor in tensors.items() if not isinstance(tensor, Tensor) or tensor.is_meta]
@@ -87,6 +88,14 @@ def load(path: str | Path, model: nn.Module | None = None, *, trust_import: bool
     if description.preprocess is not None:
         network.preprocess = description.preprocess  # type: ignore[assignment]
     return network.eval()
+
+
+def _unwrapped(network: nn.Module) -> nn.Module:
+    """The network inside torch.compile's wrapper or that of data-parallel training."""
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while isinstance(network, parallel) or isinstance(getattr(network, "_orig_mod", None), nn.Module):
+        network = network.module if isinstance(network, parallel) else network._orig_mod  # type: ignore[assignment]
+    return network
 
 
 def _converted(network: nn.Module, description: Description, tensors: Mapping[str, Tensor]) -> nn.Module:
