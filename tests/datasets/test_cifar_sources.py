@@ -181,7 +181,9 @@ def test_a_server_without_ranges_starts_over(server: Server, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "left", [b"foreign bytes", OFFICIAL[:50] + b"!", OFFICIAL + b"more", b"x" * len(OFFICIAL)]
+    "left",
+    [b"foreign bytes", OFFICIAL[:50] + b"!", OFFICIAL + b"more", b"x" * len(OFFICIAL)],
+    ids=["short", "altered", "too long", "foreign"],
 )
 def test_a_wrong_partial_file_is_fetched_once_more(server: Server, tmp_path: Path, left: bytes) -> None:
     (tmp_path / "file.partial").write_bytes(left)
