@@ -66,7 +66,7 @@ function showLayers(lists) {
     });
     const old = state.before[layer.name];
     const fresh = old ? list.filter((channel) => !old.has(channel)).length : 0;
-    const text = `${list.length} of ${layer.channels}${fresh ? `, ${fresh} not used before this` : ""}`;
+    const text = `${list.length} of ${layer.channels}${fresh ? `, ${fresh} not in the last run` : ""}`;
     row.querySelector("p span").textContent = text;
     cells.setAttribute("aria-label", `${layer.name}: ${text} channels computed`);
   }

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import penstock as ps
 from penstock.exporting import onnx_session
-from penstock.gating import gated_layers, winner_count
+from penstock.gating import GatedConv2d, gated_layers, winner_count
 from penstock.surgery import active_mask, trace, weight_layers
 
 onnx = pytest.importorskip("onnx", reason="pip install 'penstock[onnx]'")
@@ -240,6 +240,24 @@ def test_the_lists_say_which_channels_were_computed(gated_pair: Pair, tmp_path: 
     for found, (_, layer) in zip(lists, gated_layers(network), strict=True):
         assert layer.gains is not None
         assert sorted(found) == layer.gains[0].nonzero()[:, 0].tolist()
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_equal_saliencies_go_to_the_lower_index_as_in_pytorch(lists: bool, tmp_path: Path) -> None:
+    images = torch.randn(2, 3, 16, 16)
+    layers = [
+        GatedConv2d(nn.Conv2d(*width, 3, bias=False), activation=nn.ReLU()) for width in ((3, 50), (50, 40))
+    ]
+    network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(40, 5)).eval()
+    for layer in layers:  # three saliencies for all the channels
+        nn.init.zeros_(layer.gate.weight)
+        layer.gate.bias.data = torch.randint(1, 4, layer.gate.bias.shape).float()
+    ps.export_onnx(network, tmp_path / "net.onnx", images[:1], lists=lists)
+    session = onnx_session(tmp_path / "net.onnx")
+    for density in (0.1, 0.3, 0.5, 0.7):
+        np.testing.assert_allclose(
+            _logits(session, images, density), _wanted(network, images, density), atol=1e-5, rtol=1e-4
+        )
 
 
 @pytest.mark.parametrize("opset", [17, 18, 20, 21])

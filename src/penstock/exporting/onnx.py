@@ -68,7 +68,8 @@ def export_onnx(
     onnxruntime-web); a number, fixed for all layers; "own", fixed as each layer has it now.
     static: every tensor gets a fixed length, which OpenVINO asks of weights: needs a fixed density, and a
     residual sum holds all its channels (its readers skip outputs only).
-    lists: one more output a gated layer, ``channels/<layer>``: int64, the channels it computed.
+    lists: one more output a gated layer, ``channels/<layer>``: int64, the channels it computed,
+    the most salient first.
     """
     import_extra("onnx", "onnx")
     where = _check_path(path)
@@ -76,7 +77,7 @@ def export_onnx(
     traced = _trace(network, example, skipping)
     writer = GraphWriter(opset)
     knob = DENSITY if density in (None, "input") and any(gated_layers(traced)) else None
-    gates = Gates(writer, ChannelLists(writer), Densities(writer, knob, fixed))
+    gates = Gates(writer, ChannelLists(writer), Densities(writer, knob, fixed), ranked=lists)
     walk = Walk(traced, writer, gates, skipping and any(gated_layers(traced)), unions=not static)
     found = walk.run(traced.graph, IMAGES)
     model, outputs = _assemble(network, traced, writer, gates, found, example, skipping, density, lists)

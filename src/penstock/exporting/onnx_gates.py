@@ -63,9 +63,12 @@ class Densities:
 
 
 class Gates:
-    """Writes gated layers; `lists` gets the winners of each."""
+    """Writes gated layers; `lists` gets the winners of each. ranked: the most salient winner first."""
 
-    def __init__(self, writer: GraphWriter, lists: ChannelLists, densities: Densities) -> None:
+    def __init__(
+        self, writer: GraphWriter, lists: ChannelLists, densities: Densities, ranked: bool = False
+    ) -> None:
+        self.ranked = ranked
         self.writer = writer
         self.lists = lists
         self.densities = densities
@@ -122,9 +125,10 @@ class Gates:
             predictor = w.op("Gather", predictor, self.lists.indices(x.stored), axis=0)
         summary = self._summary(x, layer.gate.summary)
         saliency = w.op("Relu", w.op("Gemm", summary, predictor, w.constant(layer.gate.bias, "rho")))
-        gains, chosen = w.op_with(
-            "TopK", (saliency, self.densities.count(layer)), 2, axis=1, largest=1, sorted=1
-        )
+        count = self.densities.count(layer)
+        # Equal saliencies go to the lower index, sorted or not; sorting is left out where nobody looks at it.
+        settings = {"axis": 1, "largest": 1, "sorted": int(self.ranked)}
+        gains, chosen = w.op_with("TopK", (saliency, count), 2, **settings)
         return gains, chosen
 
     def _summary(self, x: Value, kind: str) -> str:
