@@ -103,6 +103,7 @@ def finish(folder: Path) -> None:
 
 def kill_and_finish(folder: Path, kills: int, seed: int) -> None:
     """Start, kill -9 at a random moment of the run, start again, …; then let it finish."""
+    finish(folder / "warm")  # the first process also waits for the server's imports
     begin = time.monotonic()
     finish(folder / "timed")
     length = time.monotonic() - begin
@@ -110,7 +111,7 @@ def kill_and_finish(folder: Path, kills: int, seed: int) -> None:
     hit = 0
     while hit < kills:
         process = start(folder)
-        time.sleep(chance.uniform(0.0, length))
+        process.join(chance.uniform(0.0, length))
         process.kill()
         process.join()
         hit += process.exitcode == -signal.SIGKILL
