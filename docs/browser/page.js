@@ -91,8 +91,12 @@ async function classify() {
   const turn = state.turn;
   const density = Number(at("density").value);
   at("density-shown").textContent = density.toFixed(2);
-  const found = await run(state.skipping, state.planes, state.about.size, density);
-  if (turn !== state.turn) return; // a newer question is on its way
+  let found = null;
+  for (let round = 0; round < 3; round += 1) { // the first run at a density also has to find its memory
+    const again = await run(state.skipping, state.planes, state.about.size, density);
+    if (turn !== state.turn) return; // a newer question is on its way
+    found = found === null || again.milliseconds < found.milliseconds ? again : found;
+  }
   showScores(found.logits);
   showLayers(found.lists);
   at("time").textContent = `${found.milliseconds.toFixed(1)} ms`;
