@@ -68,6 +68,7 @@ def test_timm_models_equal_the_masked_network(name: str, size: int) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "name",
     [

@@ -26,6 +26,7 @@ def test_outputs_winners_and_counts_equal_the_masked_network(case: Case) -> None
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)
 @settings(max_examples=2000, suppress_health_check=_RELAXED, derandomize=False)
 @given(cases())
 def test_two_thousand_random_networks_equal_the_masked_network(case: Case) -> None:
