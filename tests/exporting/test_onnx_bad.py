@@ -55,6 +55,19 @@ def test_every_step_without_a_writer_is_named_at_once(tmp_path: Path) -> None:
     assert "'cumsum' (cumsum)" in said
 
 
+def relu(x: Tensor) -> Tensor:
+    """Not what its name says."""
+    return -x
+
+
+torch.fx.wrap("relu")
+
+
+def test_a_function_that_only_has_the_name_of_torchs_is_refused(tmp_path: Path) -> None:
+    network, example = _gated(lambda x: relu(x))
+    _refused(tmp_path, r"relu\): there is no ONNX writer", network, example)
+
+
 def test_a_layer_without_a_writer_is_named_with_its_class(tmp_path: Path) -> None:
     network, example = _gated(nn.LPPool2d(2.0, 2))
     _refused(tmp_path, r"layer 'step' \(LPPool2d\)", network, example)

@@ -145,7 +145,7 @@ def as_plain(written: OnnxFile, checks: list[Check]) -> dict[str, object]:
 
 def show(console: Console, written: OnnxFile, checks: list[Check]) -> None:
     """The same for people."""
-    form = "skipping, one image" if written.skipping and written.gated_layers else "any batch"
+    form = "skipping, one image" if written.skipping else "any batch"
     console.print(f"{written.path}  {written.bytes / 2**20:.1f} MiB  opset {written.opset}  {form}")
     console.print(f"inputs {', '.join(written.inputs)}; outputs {', '.join(written.outputs)}")
     for found in checks:

@@ -74,13 +74,15 @@ def export_onnx(
     import_extra("onnx", "onnx")
     where = _check_path(path)
     fixed = _check_settings(network, example, skipping, density, static, opset)
-    traced = _trace(network, example, skipping)
+    gated = any(gated_layers(network))
+    compact = skipping and gated
+    traced = _trace(network, example, compact)
     writer = GraphWriter(opset)
-    knob = DENSITY if density in (None, "input") and any(gated_layers(traced)) else None
+    knob = DENSITY if density in (None, "input") and gated else None
     gates = Gates(writer, ChannelLists(writer), Densities(writer, knob, fixed), ranked=lists)
-    walk = Walk(traced, writer, gates, skipping and any(gated_layers(traced)), unions=not static)
+    walk = Walk(traced, writer, gates, compact, unions=not static)
     found = walk.run(traced.graph, IMAGES)
-    model, outputs = _assemble(network, traced, writer, gates, found, example, skipping, density, lists)
+    model, outputs = _assemble(network, traced, writer, gates, found, example, compact, density, lists)
     data = _checked(model, where)
     _write(where, data)
     own = {layer.density for _, layer in gated_layers(traced)}
@@ -88,11 +90,11 @@ def export_onnx(
         path=where,
         bytes=len(data),
         opset=opset,
-        skipping=skipping,
+        skipping=compact,
         inputs=tuple(value.name for value in model.graph.input),
         outputs=outputs,
         gated_layers=len(gates.winners),
-        density=fixed if fixed is not None else next(iter(own)) if len(own) == 1 else None,
+        density=fixed if fixed and gated else next(iter(own)) if len(own) == 1 else None,
     )
 
 
@@ -124,7 +126,7 @@ def _check_settings(
             f"example: the skipping form takes one image at a time and the example has {example.shape[0]}; "
             "give example[:1], or skipping=False for a network of any batch"
         )
-    if static and density in (None, "input"):
+    if static and gated and skipping and density in (None, "input"):
         raise ExportError(
             "static=True needs a fixed density: give density=0.5, for instance, or density='own'"
         )
@@ -140,13 +142,13 @@ def _check_settings(
     return None if density is None else check_density(density)
 
 
-def _trace(network: nn.Module, example: Tensor, skipping: bool) -> fx.GraphModule:
+def _trace(network: nn.Module, example: Tensor, compact: bool) -> fx.GraphModule:
     """The traced network in eval mode.
 
     For any batch two images are run, so that no axis of length 1 passes for the batch.
     """
     wanted = example
-    if isinstance(example, Tensor) and example.ndim == 4 and not skipping:
+    if isinstance(example, Tensor) and example.ndim == 4 and not compact:
         wanted = torch.cat([example[:1], example[:1]])
     try:
         traced = trace(network, wanted)
@@ -162,12 +164,11 @@ def _assemble(
     gates: Gates,
     found: list[tuple[str, Any]],
     example: Tensor,
-    skipping: bool,
+    compact: bool,
     density: float | str | None,
     lists: bool,
 ) -> tuple[Any, tuple[str, ...]]:
     helper, proto = writer.onnx.helper, writer.onnx.TensorProto
-    compact = skipping and bool(gates.winners)
     batch: int | str = 1 if compact else "batch"
     inputs = [helper.make_tensor_value_info(IMAGES, proto.FLOAT, [batch, *example.shape[1:]])]
     layers = dict(gated_layers(traced))

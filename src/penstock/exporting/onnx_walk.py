@@ -67,7 +67,7 @@ _WRITERS: dict[str, Callable[[Call], Value]] = {
     **dict.fromkeys(("mean", "sum", "amax", "amin"), shapes.reduce),
     **dict.fromkeys(("adaptive_avg_pool2d", "adaptive_max_pool2d"), layers.adaptive_pool),
     **dict.fromkeys(("interpolate", "upsample"), shapes.resize),
-    **dict.fromkeys(("max_pool2d", "boolean_dispatch"), layers.max_pool),
+    "max_pool2d": layers.max_pool,
     "avg_pool2d": layers.avg_pool,
     "conv2d": layers.conv2d,
     "linear": layers.linear,
@@ -281,7 +281,9 @@ def _name(node: fx.Node) -> str:
     module = module_of(node)
     if module is not None:
         return _MODULES.get(type(module), type(module).__name__)
-    return operator_name(node) or str(getattr(node.target, "__name__", node.target))
+    # A function of the user's own may have the name of one of torch's, so it is called by its full name.
+    own = f"{getattr(node.target, '__module__', '')}.{getattr(node.target, '__name__', node.target)}"
+    return operator_name(node) or own
 
 
 def _place(node: fx.Node) -> str:
