@@ -43,7 +43,12 @@ def write_record(
 ) -> None:
     """Write the record of a new run, or note in an old one that it goes on after `epoch` epochs."""
     path = folder / RECORD_FILE
-    now = {"command": shlex.join(sys.argv), "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    # The program by its name alone: where it lies on this machine is nobody's business.
+    program = "penstock" if sys.argv[0].endswith(("penstock", "cli/main.py")) else Path(sys.argv[0]).name
+    now = {
+        "command": shlex.join([program, *sys.argv[1:]]),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
     if epoch and path.exists():
         try:
             record = tomllib.loads(path.read_text())
