@@ -119,6 +119,7 @@ def test_logits_equal_pytorchs_at_every_density_with_one_file(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)  # VGG-16 is half a gigabyte
 @pytest.mark.parametrize("name", CONVERSIONS)
 def test_every_network_of_the_conversion_list_is_exported(
     name: str, gated_pair: Pair, tmp_path: Path
