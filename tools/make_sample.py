@@ -1,6 +1,6 @@
 """Makes the embedded sample from the whole CIFAR-10 (`penstock data cifar10` first).
 
-    python tools/make_sample.py
+python tools/make_sample.py
 """
 
 from __future__ import annotations

@@ -67,6 +67,16 @@ def test_on_random_networks_gates_preserve_the_function_and_silent_channels_are_
         assert_silent_channels_are_zero(gated, IMAGES)
 
 
+@pytest.mark.soak
+@settings(max_examples=1500)
+@given(network=networks(), density=st.floats(0.05, 0.95), seed=st.integers(0, 9999))
+def test_on_very_many_random_networks_silent_channels_are_zero(
+    network: Net, density: float, seed: int
+) -> None:
+    inner = test_on_random_networks_gates_preserve_the_function_and_silent_channels_are_zero.hypothesis
+    inner.inner_test(network, density, seed)
+
+
 class Two(nn.Module):
     """Two gated convolutions, `a` and `b`, and what is made of their outputs."""
 

@@ -58,6 +58,16 @@ def test_on_random_networks_unused_channels_go_and_the_outputs_stay(
     assert removal_report(again).weights_saved == 0
 
 
+@pytest.mark.soak
+@settings(max_examples=1500)
+@given(network=networks(), density=st.floats(0.2, 1.0), dead=st.floats(0.1, 0.9), seed=st.integers(0, 9999))
+def test_on_very_many_random_networks_the_outputs_stay(
+    network: Net, density: float, dead: float, seed: int
+) -> None:
+    inner = test_on_random_networks_unused_channels_go_and_the_outputs_stay.hypothesis
+    inner.inner_test(network, density, dead, seed)
+
+
 @pytest.mark.parametrize(
     "name", ["zoo m_cifarnet", "zoo resnet18", "timm densenet121", "timm mobilenetv3_large_100"]
 )

@@ -1,6 +1,6 @@
 """Which call made a network, so that a checkpoint can name it: ``network.definition``.
 
-    {"zoo": "m_cifarnet", "arguments": {"classes": 10, "dropout": 0.0}}
+{"zoo": "m_cifarnet", "arguments": {"classes": 10, "dropout": 0.0}}
 """
 
 from __future__ import annotations
