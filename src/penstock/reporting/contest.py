@@ -1,8 +1,9 @@
 """The engine against dense runtimes: a gated network and its dense original in, milliseconds out.
 
 Everything is timed in one interleaved run on the same images: the engine at several densities, torch eager
-(norms folded, channels last), torch.compile, ONNX Runtime and OpenVINO. The multiply-add peak of one core is
-measured in the same run, so that every figure can be read as a share of what the machine can do.
+(norms folded, channels last), torch.compile, ONNX Runtime and OpenVINO; at batch 1 also the gated network
+itself, exported to ONNX Runtime. The multiply-add peak of one core is measured in the same run, so that every
+figure can be read as a share of what the machine can do.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from torch import Tensor, nn
 from penstock.accounting import account
 from penstock.engine import Engine, fma_peak_gflops
 from penstock.engine import compile as compile_engine
+from penstock.errors import PenstockError
+from penstock.exporting import OnnxNetwork, run_in_onnxruntime
 from penstock.gating import GatedConv2d, gated_layers, set_density
 from penstock.reporting.runtimes import dense_runtimes
 from penstock.reporting.timing import interleave
@@ -28,7 +31,7 @@ RIVALS = ("torch", "torch.compile", "onnxruntime", "openvino")
 
 @dataclass(frozen=True)
 class Entry:
-    """One contestant. `density` is None for a dense runtime. MACs are the average of the images."""
+    """One contestant; `density` is None for a dense one. MACs are the average of the images."""
 
     name: str
     density: float | None
@@ -81,31 +84,31 @@ def hold_contest(
     with torch.inference_mode():
         engine = compile_engine(gated, images[:1], threads=threads)
         contestants, problems = _dense_contestants(dense.eval(), images, rivals, threads)
-        names = list(contestants)
-        macs = [float(account(dense, images[:1]).macs)] * len(names)
+        dense_macs = float(account(dense, images[:1]).macs)
+        about: dict[str, tuple[float | None, float]] = dict.fromkeys(contestants, (None, dense_macs))
+        exported = _exported(gated, images, rivals, threads, problems)
         for density in densities:
-            names.append(f"penstock d = {density:g}")
-            contestants[names[-1]] = _at(engine, images, density)
-            macs.append(float(engine.macs(images, density=density).mean()))
+            macs = float(engine.macs(images, density=density).mean())
+            contestants[f"penstock d = {density:g}"] = _at(engine, images, density)
+            about[f"penstock d = {density:g}"] = (density, macs)
+            if exported is not None:
+                contestants[f"exported d = {density:g}"] = _in_onnxruntime(exported, images, density)
+                about[f"exported d = {density:g}"] = (density, macs)
         peak = fma_peak_gflops(engine.isa, 0.3)
         times = interleave(contestants, seconds=seconds, least_rounds=least_rounds)
         peak = max(peak, fma_peak_gflops(engine.isa, 0.3))
-    entries = []
-    for index, contestant in enumerate(names):
-        least = times[contestant].least
-        entries.append(
-            Entry(
-                contestant,
-                None
-                if index < len(names) - len(densities)
-                else densities[index - len(names) + len(densities)],
-                least,
-                times[contestant].median,
-                1000 * len(images) / least,
-                macs[index],
-                2e-6 * macs[index] * len(images) / least,
-            )
+    entries = [
+        Entry(
+            contestant,
+            density,
+            times[contestant].least,
+            times[contestant].median,
+            1000 * len(images) / times[contestant].least,
+            macs,
+            2e-6 * macs * len(images) / times[contestant].least,
         )
+        for contestant, (density, macs) in about.items()
+    ]
     return Contest(name, threads, len(images), engine.isa, peak, tuple(entries), problems)
 
 
@@ -158,6 +161,24 @@ def _folded(layer: GatedConv2d) -> nn.Conv2d:
 
 def _at(engine: Engine, images: Tensor, density: float) -> Callable[[], object]:
     return lambda: engine(images, density=density)
+
+
+def _in_onnxruntime(network: OnnxNetwork, images: Tensor, density: float) -> Callable[[], object]:
+    return lambda: network(images, density)
+
+
+def _exported(
+    gated: nn.Module, images: Tensor, rivals: Sequence[str], threads: int, problems: dict[str, str]
+) -> OnnxNetwork | None:
+    """The gated network itself in ONNX Runtime; its skipping form takes one image at a time."""
+    if "onnxruntime" not in rivals or len(images) != 1 or not any(gated_layers(gated)):
+        return None
+    try:
+        with _quiet():
+            return run_in_onnxruntime(gated, images, threads)
+    except PenstockError as error:  # the contest goes on with the others
+        problems["exported"] = str(error)
+        return None
 
 
 def _dense_contestants(
