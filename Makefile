@@ -5,6 +5,7 @@
 # make soak       many random cases: an hour or more
 # make sanitize   the kernels' own checks under AddressSanitizer and UBSan
 # make bench      the benchmarks; have the machine to yourself
+# make page       docs/browser: onnxruntime-web and the exported network, for a plain file server
 # make format     ruff's formatter over the sources
 # make clean      what was built; make distclean: .venv as well
 #
@@ -24,7 +25,7 @@ CODE := src tests tools benchmarks
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt \
 	$(shell find src kernels -not -name '*.so' -not -name '*.pyc' -not -name __pycache__)
 
-.PHONY: install demo test check soak sanitize bench format clean distclean browser
+.PHONY: install demo test check soak sanitize bench page format clean distclean browser
 
 install: $(VENV)/.installed
 
@@ -78,6 +79,9 @@ sanitize: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	@for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python "$$file" || exit 1; done
+
+page: $(VENV)/.installed
+	$(BIN)/python docs/browser/build.py
 
 format: $(VENV)/.installed
 	$(BIN)/ruff format $(wildcard $(CODE))
