@@ -7,17 +7,15 @@ from pathlib import Path
 
 from torch import nn
 
-from penstock import zoo
 from penstock.errors import LayerError
+from penstock.zoo.definition import MAKERS
 from penstock.zoo.pretrained import available, pretrained
-
-_ZOO = ("m_cifarnet", "resnet18", "resnet34", "resnet50", "vgg16_bn")
 
 
 def find_model(spec: str, classes: int | None = None) -> nn.Module:
     """The network that `spec` names, freshly made or loaded; a zoo network is made for so many classes."""
-    if spec in _ZOO:
-        return getattr(zoo, spec)() if classes is None else getattr(zoo, spec)(classes=classes)
+    if spec in MAKERS:
+        return MAKERS[spec]() if classes is None else MAKERS[spec](classes=classes)
     if spec in available():
         return pretrained(spec)
     path = Path(spec)
@@ -36,6 +34,6 @@ def find_model(spec: str, classes: int | None = None) -> nn.Module:
         made.definition = {"import": spec}  # type: ignore[assignment]  # so that checkpoints can name it
         return made
     raise LayerError(
-        f"MODEL {spec!r} is neither a zoo name ({', '.join(_ZOO)}), nor module:callable, nor a checkpoint "
+        f"MODEL {spec!r} is neither a zoo name ({', '.join(MAKERS)}), nor module:callable, nor a checkpoint "
         "(.safetensors or a run's folder) that exists"
     )
