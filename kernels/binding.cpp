@@ -5,12 +5,16 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "cpu.h"
 #include "peak.h"
 #include "runtime.h"
+#include "team.h"
+#include "train_conv.h"
 
 namespace nb = nanobind;
 
@@ -134,6 +138,59 @@ class Engine {
   std::unique_ptr<Runtime> runtime_;
 };
 
+// Convolutions for training; one Trainer holds the threads. One caller at a time.
+class Trainer {
+ public:
+  Trainer(const std::string& isa, int threads) : isa_(isa_from(isa)) {
+    require(threads >= 1 && threads <= 1024, "threads: expected 1 to 1024");
+    team_ = std::make_unique<Team>(threads);
+  }
+
+  // x (n, h, w, in), w (out, 3, 3, in), y (n, h', w', out).
+  void forward(const In<float, 4>& x, const In<float, 4>& w, std::int64_t padding, const Out<float, 4>& y) {
+    const TrainConvShape shape = checked(x, w, padding);
+    require(matches(y, shape.images, shape.out_height(), shape.out_width(), shape.out), "y: wrong shape");
+    nb::gil_scoped_release release;
+    std::lock_guard<std::mutex> lock(mutex_);
+    train_conv_forward(isa_, *team_, scratch_, shape, x.data(), w.data(), y.data());
+  }
+
+  // dx is written only when `wants_dx`.
+  void backward(const In<float, 4>& x, const In<float, 4>& w, std::int64_t padding, const In<float, 4>& dy,
+                const Out<float, 4>& dx, const Out<float, 4>& dw, bool wants_dx) {
+    const TrainConvShape shape = checked(x, w, padding);
+    require(matches(dy, shape.images, shape.out_height(), shape.out_width(), shape.out), "dy: wrong shape");
+    require(!wants_dx || matches(dx, shape.images, shape.height, shape.width, shape.in), "dx: wrong shape");
+    require(matches(dw, shape.out, 3, 3, shape.in), "dw: wrong shape");
+    nb::gil_scoped_release release;
+    std::lock_guard<std::mutex> lock(mutex_);
+    train_conv_backward(isa_, *team_, scratch_, shape, x.data(), w.data(), dy.data(), wants_dx ? dx.data() : nullptr, dw.data());
+  }
+
+ private:
+  template <typename Array>
+  static bool matches(const Array& array, std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d) {
+    const std::int64_t wanted[4] = {a, b, c, d};
+    for (std::size_t i = 0; i < 4; ++i)
+      if (static_cast<std::int64_t>(array.shape(i)) != wanted[i]) return false;
+    return true;
+  }
+
+  static TrainConvShape checked(const In<float, 4>& x, const In<float, 4>& w, std::int64_t padding) {
+    const auto size = [](const In<float, 4>& array, std::size_t i) { return static_cast<std::int64_t>(array.shape(i)); };
+    const TrainConvShape shape{size(x, 0), size(x, 3), size(w, 0), size(x, 1), size(x, 2), padding};
+    const char* what = nullptr;
+    if (!valid(shape, &what)) throw nb::value_error((std::string(what) + ": out of range").c_str());
+    require(matches(w, shape.out, 3, 3, shape.in), "w: wrong shape");
+    return shape;
+  }
+
+  Isa isa_;
+  std::mutex mutex_;
+  Scratch scratch_;
+  std::unique_ptr<Team> team_;
+};
+
 }  // namespace
 }  // namespace penstock
 
@@ -160,6 +217,10 @@ NB_MODULE(_native, module) {
     nb::gil_scoped_release release;
     return fma_peak_gflops(chosen, seconds);
   }, nb::arg("isa"), nb::arg("seconds") = 0.2, "Multiply-adds that one core does in registers, in GFLOPS.");
+  nb::class_<Trainer>(module, "Trainer")
+      .def(nb::init<const std::string&, int>(), nb::arg("isa"), nb::arg("threads"))
+      .def("forward", &Trainer::forward)
+      .def("backward", &Trainer::backward);
   nb::class_<Engine>(module, "Engine")
       .def(nb::init<std::int64_t, const In<std::int64_t, 2>&, const In<std::int64_t, 2>&, const In<float, 2>&,
                     const In<std::int64_t, 1>&, const In<float, 1>&, std::int64_t, std::int64_t, const std::string&, int>(),

