@@ -7,7 +7,14 @@ import torch
 from torch import nn
 
 from penstock.errors import DensityError, LayerError
-from penstock.gating import ZERO_PRESERVING, GatedConv2d, gated_layers, saliency_penalty, set_density
+from penstock.gating import (
+    ZERO_PRESERVING,
+    GatedConv2d,
+    gated_layers,
+    saliency_penalty,
+    set_density,
+    set_image_densities,
+)
 
 
 def gated(
@@ -194,3 +201,22 @@ def test_an_inference_mode_forward_and_a_density_change_inside_it_work() -> None
     layer.density = 0.25
     layer(x)
     assert int(layer.winners) == 2
+
+
+def test_each_image_of_a_batch_can_have_its_own_density() -> None:
+    torch.manual_seed(1)
+    layer = GatedConv2d(nn.Conv2d(4, 10, 3, bias=False), nn.BatchNorm2d(10, affine=False)).eval()
+    x = torch.randn(3, 4, 6, 6)
+    densities = [0.2, 0.55, 1.0]
+    alone = []
+    for image, density in zip(x, densities, strict=True):
+        layer.density = density
+        alone.append(layer(image[None]))
+    set_image_densities(layer, torch.tensor(densities, dtype=torch.float64))
+    assert torch.allclose(layer(x), torch.cat(alone), atol=1e-6)
+    set_density(layer, 0.5)
+    layer(x[:2])
+    assert (layer.gains != 0).sum(dim=1).tolist() <= [5, 5]
+    for wrong in (torch.tensor([0.0, 0.5]), torch.tensor([1.5]), torch.tensor(0.5)):
+        with pytest.raises(LayerError, match="one density"):
+            set_image_densities(layer, wrong)

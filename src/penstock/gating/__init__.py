@@ -7,6 +7,7 @@ from penstock.gating.layer import (
     gated_layers,
     saliency_penalty,
     set_density,
+    set_image_densities,
 )
 from penstock.gating.summaries import SUMMARIES, summarise
 from penstock.gating.winners import check_density, winner_count, winner_mask, winners_take_all
@@ -20,6 +21,7 @@ __all__ = [
     "gated_layers",
     "saliency_penalty",
     "set_density",
+    "set_image_densities",
     "summarise",
     "winner_count",
     "winner_mask",

@@ -94,6 +94,7 @@ class GatedConv2d(nn.Module):
         # The count is a tensor so that changing the density recompiles nothing; it is not saved with the
         # weights because a checkpoint carries the density itself.
         self.register_buffer("winners", torch.zeros((), dtype=torch.int64), persistent=False)
+        self.image_winners: Tensor | None = None  # a count for each image instead; no state
         self._density = 1.0
         self.density = density
         self.saliency: Tensor | None = None  # g of the last forward, for the penalty
@@ -107,12 +108,14 @@ class GatedConv2d(nn.Module):
     @density.setter
     def density(self, value: float) -> None:
         self._density = check_density(value)
+        self.image_winners = None
         self.winners.fill_(winner_count(self._density, self.conv.out_channels))
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, in channel, height, width) → (batch, out channel, height', width')."""
         self.saliency = self.gate(x)
-        self.gains = winners_take_all(self.saliency, self.winners)
+        counts = self.winners if self.image_winners is None else self.image_winners
+        self.gains = winners_take_all(self.saliency, counts)
         z = self.conv(x)
         if self.training and fits_norm_gate(z, self.gains, self.norm):
             assert isinstance(self.norm, nn.BatchNorm2d)
@@ -162,6 +165,19 @@ def set_density(network: nn.Module, density: float | Mapping[str, float]) -> Non
             chosen.update(dict.fromkeys(hits, value))
     for name, value in chosen.items():
         layers[name].density = value
+
+
+def set_image_densities(network: nn.Module, densities: Tensor) -> None:
+    """Give each image of the next batches its own density, the same in every layer; for training.
+
+    densities: (batch,), in ]0, 1]. Holds until `set_density`; until then only batches of that size fit.
+    """
+    if densities.dim() != 1 or not bool(((densities > 0) & (densities <= 1)).all()):
+        raise LayerError(f"expected one density in ]0, 1] for each image, got {densities!r}")
+    for _, layer in gated_layers(network):
+        channels = layer.conv.out_channels
+        counts = [winner_count(value, channels) for value in densities.tolist()]
+        layer.image_winners = torch.tensor(counts, device=layer.winners.device)[:, None]
 
 
 def saliency_penalty(network: nn.Module) -> Tensor:

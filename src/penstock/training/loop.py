@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from penstock.datasets import Augment, Images
 from penstock.errors import TrainingError
 from penstock.files import write_atomically
-from penstock.gating import gated_layers, saliency_penalty, set_density
+from penstock.gating import gated_layers, saliency_penalty, set_density, set_image_densities
 from penstock.training import schedules
 from penstock.training.average import WeightAverage
 from penstock.training.evaluate import Score, evaluate
@@ -128,9 +128,9 @@ def train(
             freeze_norms(network)
         for step, batch in enumerate(train_data.training_batches(order, augment, epoch, draw, shares.own)):
             share = (epoch + step / steps) / recipe.epochs
-            density = schedules.density(recipe, share, draw)
-            if gated:
-                set_density(network, density)
+            density = schedules.density(recipe, share)
+            densities = schedules.image_densities(recipe, share, len(order[step]), draw)
+            densities = densities[shares.own(len(order[step]))]
             for group in optimiser.param_groups:
                 group["lr"] = schedules.learning_rate(recipe, share)
             optimiser.zero_grad(set_to_none=True)
@@ -139,6 +139,10 @@ def train(
             for number, part in enumerate(parts):
                 images, labels = (whole[part].to(processes.device) for whole in batch[:2])
                 x = prepare(images).contiguous(memory_format=layout)
+                if gated and recipe.density_schedule == "any":
+                    set_image_densities(network, densities[part])
+                elif gated:
+                    set_density(network, density)
                 with FastConvolutions() if recipe.winograd else nullcontext():
                     taught = None if teacher is None else teach(teacher, images, x, prepare)
                     logits = forward(x)

@@ -34,7 +34,7 @@ class Recipe:
     """The density the run ends at (with "any": the highest it draws)."""
     density_schedule: Literal["fixed", "anneal", "paper", "any"] = "fixed"
     """anneal: falls from 1 between two shares of the run; paper: 1, then ten points lower at each step;
-    any: drawn for each batch."""
+    any: drawn for each image, its lower end falling from 1 to `any_low` between the two shares."""
     anneal_from: float = 0.15
     anneal_to: float = 0.55
     any_low: float = 0.2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor
 
 from penstock.training.recipe import Recipe
 
@@ -21,20 +22,31 @@ def learning_rate(recipe: Recipe, share: float) -> float:
     return recipe.learning_rate * 0.1 ** int(share * recipe.epochs / recipe.step_epochs)
 
 
-def density(recipe: Recipe, share: float, generator: torch.Generator) -> float:
-    """The density of the batch at `share` of the run; "any" draws it from the generator."""
-    if recipe.density_schedule == "anneal":
+def density(recipe: Recipe, share: float) -> float:
+    """The density at `share` of the run; with "any", the lowest that is drawn there."""
+    if recipe.density_schedule in ("anneal", "any"):
+        target = recipe.density if recipe.density_schedule == "anneal" else recipe.any_low
         span = max(1e-12, recipe.anneal_to - recipe.anneal_from)
         progress = min(1.0, max(0.0, (share - recipe.anneal_from) / span))
-        return 1.0 - (1.0 - recipe.density) * progress
+        return 1.0 - (1.0 - target) * progress
     if recipe.density_schedule == "paper":
         # Each level has the same share of the run and starts from where the one before ended.
         levels = paper_densities(recipe.density)
         return levels[min(len(levels) - 1, int(share * len(levels)))]
-    if recipe.density_schedule == "any":
-        drawn = torch.rand((), generator=generator).item()
-        return recipe.any_low + (recipe.density - recipe.any_low) * drawn
     return recipe.density
+
+
+def image_densities(recipe: Recipe, share: float, images: int, generator: torch.Generator) -> Tensor:
+    """A density for each image of the batch at `share` of the run, (images,).
+
+    With "any" they are drawn one by one: a batch of all densities has the same statistics at every step, so
+    the norms learn what they will meet at any density. Drawn batch by batch they fit the middle ones only.
+    """
+    low = density(recipe, share)
+    if recipe.density_schedule != "any":
+        return torch.full((images,), low)
+    low = min(low, recipe.density)
+    return low + (recipe.density - low) * torch.rand(images, generator=generator)
 
 
 def paper_densities(target: float) -> list[float]:
