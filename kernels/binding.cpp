@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,6 +16,7 @@
 #include "runtime.h"
 #include "team.h"
 #include "train_conv.h"
+#include "train_norm.h"
 
 namespace nb = nanobind;
 
@@ -138,7 +140,7 @@ class Engine {
   std::unique_ptr<Runtime> runtime_;
 };
 
-// Convolutions for training; one Trainer holds the threads. One caller at a time.
+// Convolutions and norms for training; a Trainer holds the threads and serves one caller at a time.
 class Trainer {
  public:
   Trainer(const std::string& isa, int threads) : isa_(isa_from(isa)) {
@@ -167,7 +169,64 @@ class Trainer {
     train_conv_backward(isa_, *team_, scratch_, shape, x.data(), w.data(), dy.data(), wants_dx ? dx.data() : nullptr, dw.data());
   }
 
+  // Maps are (n, h, w, c); see train_norm.h.
+  void norm_moments(const In<float, 4>& z, const In<float, 1>& pivot, const Out<float, 2>& sums, const Out<float, 2>& squares) {
+    const NormShape shape = checked_maps(z, false, {&pivot}, {}, {&sums, &squares});
+    nb::gil_scoped_release release;
+    std::lock_guard<std::mutex> lock(mutex_);
+    penstock::norm_moments(isa_, *team_, shape, z.data(), pivot.data(), sums.data(), squares.data());
+  }
+
+  void norm_apply(const In<float, 4>& z, const In<float, 2>& scale, const In<float, 2>& shift, bool relu,
+                  const Out<float, 4>& out, const Out<float, 2>& sizes) {
+    const NormShape shape = checked_maps(z, relu, {}, {&scale, &shift}, {&sizes});
+    require(same(z, out), "out: wrong shape");
+    const NormMaps maps{z.data(), nullptr, scale.data(), shift.data(), nullptr};
+    nb::gil_scoped_release release;
+    std::lock_guard<std::mutex> lock(mutex_);
+    penstock::norm_apply(isa_, *team_, shape, maps, out.data(), sizes.data());
+  }
+
+  void norm_sums(const In<float, 4>& z, const In<float, 4>& g, const In<float, 2>& scale, const In<float, 2>& shift,
+                 const In<float, 2>& extra, bool relu, const Out<float, 2>& sums, const Out<float, 2>& products) {
+    const NormShape shape = checked_maps(z, relu, {}, {&scale, &shift, &extra}, {&sums, &products});
+    require(same(z, g), "g: wrong shape");
+    const NormMaps maps{z.data(), g.data(), scale.data(), shift.data(), extra.data()};
+    nb::gil_scoped_release release;
+    std::lock_guard<std::mutex> lock(mutex_);
+    penstock::norm_sums(isa_, *team_, shape, maps, sums.data(), products.data());
+  }
+
+  void norm_gradient(const In<float, 4>& z, const In<float, 4>& g, const In<float, 2>& scale, const In<float, 2>& shift,
+                     const In<float, 2>& extra, bool relu, const In<float, 1>& k1, const In<float, 1>& k0,
+                     const Out<float, 4>& dz) {
+    const NormShape shape = checked_maps(z, relu, {&k1, &k0}, {&scale, &shift, &extra}, {});
+    require(same(z, g) && same(z, dz), "g, dz: wrong shape");
+    const NormMaps maps{z.data(), g.data(), scale.data(), shift.data(), extra.data()};
+    nb::gil_scoped_release release;
+    std::lock_guard<std::mutex> lock(mutex_);
+    penstock::norm_gradient(isa_, *team_, shape, maps, k1.data(), k0.data(), dz.data());
+  }
+
  private:
+  template <typename Array>
+  static bool same(const In<float, 4>& z, const Array& other) {
+    for (std::size_t i = 0; i < 4; ++i)
+      if (z.shape(i) != other.shape(i)) return false;
+    return true;
+  }
+
+  static NormShape checked_maps(const In<float, 4>& z, bool relu, std::initializer_list<const In<float, 1>*> channels,
+                                std::initializer_list<const In<float, 2>*> rows,
+                                std::initializer_list<const Out<float, 2>*> results) {
+    const std::size_t n = z.shape(0), c = z.shape(3);
+    require(n >= 1 && n <= (std::size_t{1} << 30), "images: out of range");
+    for (const auto* one : channels) require(one->shape(0) == c, "numbers of channels: wrong shape");
+    for (const auto* one : rows) require(one->shape(0) == n && one->shape(1) == c, "numbers of images: wrong shape");
+    for (const auto* one : results) require(one->shape(0) == n && one->shape(1) == c, "results: wrong shape");
+    return {static_cast<std::int64_t>(n), static_cast<std::int64_t>(z.shape(1) * z.shape(2)), static_cast<std::int64_t>(c), relu};
+  }
+
   template <typename Array>
   static bool matches(const Array& array, std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d) {
     const std::int64_t wanted[4] = {a, b, c, d};
@@ -220,7 +279,11 @@ NB_MODULE(_native, module) {
   nb::class_<Trainer>(module, "Trainer")
       .def(nb::init<const std::string&, int>(), nb::arg("isa"), nb::arg("threads"))
       .def("forward", &Trainer::forward)
-      .def("backward", &Trainer::backward);
+      .def("backward", &Trainer::backward)
+      .def("norm_moments", &Trainer::norm_moments)
+      .def("norm_apply", &Trainer::norm_apply)
+      .def("norm_sums", &Trainer::norm_sums)
+      .def("norm_gradient", &Trainer::norm_gradient);
   nb::class_<Engine>(module, "Engine")
       .def(nb::init<std::int64_t, const In<std::int64_t, 2>&, const In<std::int64_t, 2>&, const In<float, 2>&,
                     const In<std::int64_t, 1>&, const In<float, 1>&, std::int64_t, std::int64_t, const std::string&, int>(),

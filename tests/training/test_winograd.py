@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from penstock.engine.native import available_isas, native
-from penstock.training import winograd
-from penstock.training.winograd import FastConvolutions, conv3x3, fits
+from penstock.engine.native import ISA_VARIABLE, available_isas, native
+from penstock.training.winograd import FastLayers, conv3x3, fits
 
 _SHAPES = st.tuples(
     st.integers(1, 4),  # images
@@ -50,15 +49,11 @@ def test_forward_and_both_gradients_are_those_of_torch(isa: str, shape: tuple[in
     size = F.conv2d(*sizes, padding=padding)
     scales = (size, *torch.autograd.grad(size, sizes, gradient.abs()))
 
-    kept = winograd._trainer
-    trainer = native().Trainer(isa, 2)
-    winograd._trainer = lambda threads: trainer  # type: ignore[assignment]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ISA_VARIABLE, isa)
         x32, weight32 = (whole.detach().float().requires_grad_() for whole in (x, weight))
         y32 = conv3x3(x32, weight32, padding)
         given = (y32, *torch.autograd.grad(y32, (x32, weight32), gradient.float()))
-    finally:
-        winograd._trainer = kept
     for name, mine, theirs, scale in zip(("y", "dx", "dw"), given, wanted, scales, strict=True):
         assert relative(mine, theirs, scale) < 1e-5, (name, isa, shape)
 
@@ -90,7 +85,7 @@ def test_inside_the_context_a_network_gives_the_same_loss_and_gradients() -> Non
     )
     x = torch.randn(2, 3, 16, 16)
     plain = torch.autograd.grad(network(x).square().mean(), list(network.parameters()))
-    with FastConvolutions():
+    with FastLayers():
         loss = network(x).square().mean()
     fast = torch.autograd.grad(loss, list(network.parameters()))
     for mine, theirs in zip(fast, plain, strict=True):

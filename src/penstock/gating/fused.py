@@ -12,6 +12,8 @@ Only z is kept for the way back: f is overwritten by out, which a following acti
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -64,11 +66,29 @@ class _AbsoluteSum(torch.autograd.Function):
         return x.sgn().mul_(gradient[:, :, None, None])
 
 
-def norm_gate(z: Tensor, shift: Tensor, gains: Tensor, norm: nn.BatchNorm2d) -> Tensor:
-    """π · (norm(z) + β), the norm having no γ and β. z: (n, c, h, w); shift: (c,); gains: (n, c)."""
+NormGate = Callable[[Tensor, Tensor, Tensor, nn.BatchNorm2d, bool], tuple[Tensor, Tensor]]
+"""(z, shift, gains, norm, clamp at zero) → the gated map, and Σ |x| over each of its maps, (n, c)."""
+
+faster_norm_gate: ContextVar[NormGate | None] = ContextVar("faster_norm_gate", default=None)
+"""What training puts in the place of the form above, where it has something faster."""
+
+
+def norm_gate(z: Tensor, shift: Tensor, gains: Tensor, norm: nn.BatchNorm2d, activation: nn.Module) -> Tensor:
+    """activation(π · (norm(z) + β)); the norm has no γ and β. z: (n, c, h, w); shift: (c,); gains: (n, c)."""
     if norm.training and norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
-    return _NormGate.apply(z, shift, gains, norm)
+    faster = faster_norm_gate.get()
+    if faster is None or z.dtype != torch.float32:
+        return activation(_NormGate.apply(z, shift, gains, norm))
+    clamps = type(activation) is nn.ReLU and not activation._forward_hooks
+    out, sums = faster(z, shift, gains, norm, clamps)
+    if not clamps:
+        out = activation(out)
+        if type(activation) is not nn.Identity:
+            return out
+    # The next gate wants these sums; they hold until somebody writes into the map.
+    out._penstock_sums = (out._version, sums)  # type: ignore[attr-defined]
+    return out
 
 
 def fits_norm_gate(z: Tensor, gains: Tensor, norm: nn.Module) -> bool:
@@ -89,4 +109,5 @@ def fits_norm_gate(z: Tensor, gains: Tensor, norm: nn.Module) -> bool:
 
 def absolute_sum(x: Tensor) -> Tensor:
     """Σ |x| over each map, its gradient in one allocation. x: (n, c, h, w) → (n, c)."""
-    return _AbsoluteSum.apply(x)
+    version, sums = getattr(x, "_penstock_sums", (-1, x))
+    return sums if version == x._version else _AbsoluteSum.apply(x)

@@ -119,7 +119,7 @@ class GatedConv2d(nn.Module):
         z = self.conv(x)
         if self.training and fits_norm_gate(z, self.gains, self.norm):
             assert isinstance(self.norm, nn.BatchNorm2d)
-            return self.activation(norm_gate(z, self.shift, self.gains, self.norm))
+            return norm_gate(z, self.shift, self.gains, self.norm, self.activation)
         features = self.norm(z) + self.shift[:, None, None]
         return self.activation(self.gains[:, :, None, None] * features)
 

@@ -34,7 +34,7 @@ from penstock.training.processes import Processes
 from penstock.training.recipe import Recipe
 from penstock.training.record import write_record
 from penstock.training.state import STATE_FILE, RunState, collect, remove_leftovers, resume, save_state
-from penstock.training.winograd import FastConvolutions
+from penstock.training.winograd import FastLayers
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def train(
                     set_image_densities(network, densities[part])
                 elif gated:
                     set_density(network, density)
-                with FastConvolutions() if recipe.winograd else nullcontext():
+                with FastLayers() if recipe.winograd else nullcontext():
                     taught = None if teacher is None else teach(teacher, images, x, prepare)
                     logits = forward(x)
                 loss = task_loss(logits, labels, recipe, taught)

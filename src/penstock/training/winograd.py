@@ -1,6 +1,6 @@
 """Faster 3×3 convolutions for training on a CPU: forward and both gradients by Winograd's F(4×4, 3×3).
 
-    with FastConvolutions():
+    with FastLayers():
         loss = criterion(network(images), labels)
     loss.backward()
 
@@ -11,9 +11,7 @@ own way.
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -21,6 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
+
+from penstock.gating.fused import faster_norm_gate
+from penstock.training.native import channels_last, trainer
+from penstock.training.norm_gate import native_norm_gate
 
 _CHANNELS = 16  # the width of the kernels' blocks
 _TILE = 4
@@ -36,7 +38,7 @@ class _Convolution(torch.autograd.Function):
         ctx.padding = padding
         size = (len(x), len(weight), *(side + 2 * padding - 2 for side in x.shape[2:]))
         y = torch.empty(size, memory_format=torch.channels_last)
-        _trainer(torch.get_num_threads()).forward(_last(x), _last(weight), padding, _last(y))
+        trainer().forward(channels_last(x), channels_last(weight), padding, channels_last(y))
         return y
 
     @staticmethod
@@ -47,26 +49,16 @@ class _Convolution(torch.autograd.Function):
         wanted = ctx.needs_input_grad[0]
         to_x = torch.empty_like(x, memory_format=torch.channels_last) if wanted else x
         to_weight = torch.empty_like(weight, memory_format=torch.channels_last)
-        trainer = _trainer(torch.get_num_threads())
-        trainer.backward(
-            _last(x), _last(weight), ctx.padding, _last(gradient), _last(to_x), _last(to_weight), wanted
+        trainer().backward(
+            channels_last(x),
+            channels_last(weight),
+            ctx.padding,
+            channels_last(gradient),
+            channels_last(to_x),
+            channels_last(to_weight),
+            wanted,
         )
         return (to_x if wanted else None), to_weight, None
-
-
-@cache
-def _trainer(threads: int) -> Any:
-    from penstock.engine.native import chosen_isa, native
-
-    return native().Trainer(chosen_isa(), threads)
-
-
-atexit.register(_trainer.cache_clear)  # its threads end before the interpreter does
-
-
-def _last(x: Tensor) -> Any:
-    """(n, c, h, w), channels last in memory → the same memory as an array (n, h, w, c)."""
-    return x.detach().permute(0, 2, 3, 1).numpy()
 
 
 def fits(
@@ -113,8 +105,17 @@ def conv3x3(x: Tensor, weight: Tensor, padding: int = 1) -> Tensor:
     return _Convolution.apply(x, weight, padding)
 
 
-class FastConvolutions(TorchFunctionMode):
-    """A context in which `conv2d` takes the fast way wherever it fits."""
+class FastLayers(TorchFunctionMode):
+    """A context in which convolutions, and the norms of gated layers, take the fast way wherever it fits."""
+
+    def __enter__(self) -> FastLayers:
+        self._before = faster_norm_gate.set(native_norm_gate)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        faster_norm_gate.reset(self._before)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

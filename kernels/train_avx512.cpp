@@ -1,9 +1,10 @@
-// Training convolutions for AVX-512; standard headers come before the target, so that their functions stay portable.
+// Training's convolutions and norms for AVX-512; standard headers come before the target, so that their functions stay portable.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "train_conv.h"
+#include "train_norm.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -14,16 +15,19 @@
 #define PENSTOCK_ISA avx512
 #define PENSTOCK_VEC_AVX512
 #include "train_conv.inl"
+#include "train_norm.inl"
 #pragma GCC pop_options
 
 namespace penstock {
 const TrainConvKernels* train_conv_kernels_avx512() { return &avx512::kTrainTable; }
+const TrainNormKernels* train_norm_kernels_avx512() { return &avx512::kNormTable; }
 }  // namespace penstock
 
 #else
 
 namespace penstock {
 const TrainConvKernels* train_conv_kernels_avx512() { return nullptr; }
+const TrainNormKernels* train_norm_kernels_avx512() { return nullptr; }
 }  // namespace penstock
 
 #endif

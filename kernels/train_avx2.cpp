@@ -1,9 +1,10 @@
-// Training convolutions for AVX2 and FMA; standard headers come before the target, so that their functions stay portable.
+// Training's convolutions and norms for AVX2 and FMA; standard headers come before the target, so that their functions stay portable.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "train_conv.h"
+#include "train_norm.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -14,16 +15,19 @@
 #define PENSTOCK_ISA avx2
 #define PENSTOCK_VEC_AVX2
 #include "train_conv.inl"
+#include "train_norm.inl"
 #pragma GCC pop_options
 
 namespace penstock {
 const TrainConvKernels* train_conv_kernels_avx2() { return &avx2::kTrainTable; }
+const TrainNormKernels* train_norm_kernels_avx2() { return &avx2::kNormTable; }
 }  // namespace penstock
 
 #else
 
 namespace penstock {
 const TrainConvKernels* train_conv_kernels_avx2() { return nullptr; }
+const TrainNormKernels* train_norm_kernels_avx2() { return nullptr; }
 }  // namespace penstock
 
 #endif

@@ -1,0 +1,75 @@
+"""The native norm and gate of training against the paper's formula in double precision."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from penstock.engine.native import ISA_VARIABLE, available_isas
+from penstock.gating import GatedConv2d, summarise
+from penstock.training.norm_gate import native_norm_gate
+from penstock.training.winograd import FastLayers
+
+
+def plain(
+    z: Tensor, shift: Tensor, gains: Tensor, norm: nn.BatchNorm2d, clamps: bool
+) -> tuple[Tensor, Tensor]:
+    out = gains[:, :, None, None] * (norm(z) + shift[:, None, None])
+    out = torch.relu(out) if clamps else out
+    return out, out.abs().sum(dim=(2, 3))
+
+
+@pytest.mark.parametrize("isa", available_isas())
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 4), st.integers(1, 70), st.integers(1, 7), st.integers(2, 7), st.booleans(), st.booleans(),
+    st.floats(-30, 30), st.integers(0, 2**16),
+)  # fmt: skip
+def test_values_gradients_and_statistics_are_the_formulas(
+    isa: str, n: int, c: int, h: int, w: int, clamps: bool, frozen: bool, centre: float, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    values = (draw(n, c, h, w) + centre, draw(c), draw(n, c).relu())
+    to_out, to_sums = draw(n, c, h, w), draw(n, c)
+    found = []
+    for form, kind in ((plain, torch.float64), (native_norm_gate, torch.float32)):
+        norm = nn.BatchNorm2d(c, affine=False, momentum=0.3).to(kind).train(not frozen)
+        leaves = [whole.to(kind).requires_grad_() for whole in values]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(ISA_VARIABLE, isa)
+            out, sums = form(leaves[0], leaves[1], leaves[2], norm, clamps)
+            loss = (out * to_out.to(kind)).sum() + (sums * to_sums.to(kind)).sum()
+            gradients = torch.autograd.grad(loss, leaves)
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        found.append((out, sums, *gradients, norm.running_mean, norm.running_var))
+    wanted, given_ = found
+    near_zero = (wanted[0].abs() < 1e-4) & (values[2] > 0)[:, :, None, None]
+    if bool(near_zero.any()):
+        return  # a value that may fall on either side of zero: both gradients are right
+    names = ("out", "sums", "dz", "dshift", "dgains", "running mean", "running variance")
+    for name, theirs, mine in zip(names, wanted, given_, strict=True):
+        limit = 2e-3 if name in ("dz", "dgains") else 2e-4
+        error = (mine - theirs).detach().abs().max()
+        assert error <= limit * theirs.detach().abs().max().clamp_min(1.0), (name, float(error))
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.Identity(), nn.SiLU()])
+def test_the_next_gate_takes_the_sums_only_while_they_hold(activation: nn.Module) -> None:
+    torch.manual_seed(0)
+    conv = nn.Conv2d(4, 20, 3, padding=1, bias=False)
+    layer = GatedConv2d(conv, nn.BatchNorm2d(20, affine=False), activation, density=0.5).train()
+    with FastLayers():
+        out = layer(torch.randn(3, 4, 8, 8))
+    wanted = out.abs().sum(dim=(2, 3)) / 64
+    assert torch.allclose(summarise(out, "l1"), wanted, rtol=1e-5, atol=1e-6)
+    assert hasattr(out, "_penstock_sums") == (not isinstance(activation, nn.SiLU))
+    doubled = out.mul_(2)
+    assert torch.allclose(summarise(doubled, "l1"), 2 * wanted, rtol=1e-5, atol=1e-6)
