@@ -3,8 +3,8 @@
     python benchmarks/training_step.py [--density 0.5] [--rounds 12] [--fresh-memory]
 
 With torch's own layers, and with the native ones that the default recipe uses on a CPU. The steps are
-interleaved, and set as that recipe sets them. Prints JSON: medians, minima, the ratios of gated to dense, which
-must be at most 1.15, and how much faster the native layers are.
+interleaved, and set as that recipe sets them. Prints JSON: medians, minima, the ratios of gated to dense (at
+most 1.15 is wanted), and how much faster the native layers are.
 """
 
 from __future__ import annotations
