@@ -13,7 +13,7 @@ from penstock.cli.evaluate import parse_densities
 from penstock.cli.images import find_images
 from penstock.cli.main import main
 from penstock.datasets import Preprocess
-from penstock.errors import DensityError
+from penstock.errors import DataError, DensityError
 from penstock.exporting import load, save
 from penstock.gating import gated_layers, set_density
 from penstock.surgery import add_gates
@@ -103,3 +103,9 @@ def test_densities_are_read_with_or_without_spaces() -> None:
     assert parse_densities("") == []
     with pytest.raises(DensityError):
         parse_densities("0")
+
+
+def test_a_holdout_is_of_cifar10s_training_images() -> None:
+    for name, holdout in (("sample", 10), ("cifar10", -1)):
+        with pytest.raises(DataError, match="--holdout"):
+            find_images(name, holdout=holdout)

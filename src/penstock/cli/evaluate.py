@@ -35,6 +35,8 @@ class Options:
     """cifar10 (its test part) or sample (the embedded 1,000 images)."""
     images: int = 0
     """Score so many images only, equally many of each class; 0 takes all."""
+    holdout: int = 0
+    """Score the training images that `penstock train --holdout` left out: for choosing, before the test."""
     density: str = ""
     """Densities, as in 0.5,0.7; without any, the network's own."""
     engine: bool = True
@@ -49,7 +51,7 @@ class Options:
 def run(options: Options) -> int:
     densities = parse_densities(options.density)
     network = find_model(options.model)
-    data = find_images(options.data, options.images)
+    data = find_images(options.data, options.images, options.holdout)
     console = Console(stderr=True, quiet=options.json)
     with console.status(f"scoring {len(data):,} images"):
         scores = score(network, data, densities, engine=options.engine, say=console.log)
