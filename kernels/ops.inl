@@ -209,11 +209,16 @@ static float summarise(const float* plane, Planes shape, Summary kind) {
 static void combine_rows(const float* x, const std::int32_t* list, int count, const float* rows, const float* bias,
                          int begin, int end, std::int64_t width, float* out) {
   constexpr int kBlock = 8;  // vectors held in registers
+  constexpr int kAhead = 12;
   int o = begin;
   for (; o + kBlock * kLanes <= end; o += kBlock * kLanes) {
     V sum[kBlock];
     for (int b = 0; b < kBlock; ++b) sum[b] = splat(0.0f);
     for (int p = 0; p < count; ++p) {
+      // A block takes a small piece of every row, which the hardware does not foresee.
+      const int soon = p + kAhead < count ? p + kAhead : count - 1;
+      const float* next = rows + (list ? list[soon] : soon) * width + o;
+      for (int b = 0; b < kBlock; b += 2) __builtin_prefetch(next + b * kLanes);
       const float* row = rows + (list ? list[p] : p) * width + o;
       const V v = splat(x[p]);
       for (int b = 0; b < kBlock; ++b) sum[b] += v * load(row + b * kLanes);
@@ -420,51 +425,41 @@ static float reduce_window(const float* plane, Planes shape, int y0, int y1, int
   return best;
 }
 
-// Runs `work(a row, b row, out row, n)` over whole planes at once where their rows lie alike, else row by row.
-template <typename Work>
-PENSTOCK_INLINE void each_row(Planes a, Planes b, Planes out, float* to, Work work) {
-  if (a.halo == out.halo && b.halo == out.halo) {
-    work(a.origin(), b.origin(), out.origin(),
-         static_cast<std::ptrdiff_t>(out.height - 1) * out.pitch() + out.width);
-    zero_padding(to, out);
-    return;
+// out = value(offset in a, offset in b) for all values of a plane, a vector at a time, padding zero. Vectors run over
+// the ends of rows: what they write there is the next row's, or is zeroed afterwards.
+template <typename Value>
+PENSTOCK_INLINE void fill_rows(Planes a, Planes b, Planes out, float* to, Value value) {
+  const std::ptrdiff_t end = out.origin() + static_cast<std::ptrdiff_t>(out.height - 1) * out.pitch() + out.width;
+  // Rows that lie alike are one line. In place every value must be read before it is written, so the last vector is
+  // not one that begins early.
+  const bool alike = a.halo == out.halo && b.halo == out.halo;
+  const int rows = alike ? 1 : out.height;
+  const std::ptrdiff_t width = alike ? end - out.origin() : out.width;
+  std::ptrdiff_t from = a.origin(), from2 = b.origin(), at = out.origin();
+  for (int y = 0; y < rows; ++y, from += a.pitch(), from2 += b.pitch(), at += out.pitch()) {
+    std::ptrdiff_t x = 0;
+    for (; x < width && at + x + kLanes <= end; x += kLanes) store(to + at + x, value(from + x, from2 + x));
+    if (x < width) store_some(to + at + x, value(from + x, from2 + x), static_cast<int>(width - x));
   }
   zero_padding(to, out);
-  for (int y = 0; y < out.height; ++y)
-    work(a.origin() + static_cast<std::ptrdiff_t>(y) * a.pitch(), b.origin() + static_cast<std::ptrdiff_t>(y) * b.pitch(),
-         out.origin() + static_cast<std::ptrdiff_t>(y) * out.pitch(), static_cast<std::ptrdiff_t>(out.width));
 }
 
 template <Function F>
 PENSTOCK_INLINE void affine_with(const float* a, Planes a_shape, float scale, float shift, float slope, float* out,
                                  Planes out_shape) {
   const V times = splat(scale), plus = splat(shift);
-  each_row(a_shape, a_shape, out_shape, out, [&](std::ptrdiff_t from, std::ptrdiff_t, std::ptrdiff_t to, std::ptrdiff_t n) {
-    const float* p = a + from;
-    float* q = out + to;
-    std::ptrdiff_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) store(q + i, evaluate(F, slope, load(p + i) * times + plus));
-    if (i < n) {
-      const int rest = static_cast<int>(n - i);
-      store_some(q + i, evaluate(F, slope, load_some(p + i, rest) * times + plus), rest);
-    }
+  fill_rows(a_shape, a_shape, out_shape, out, [&](std::ptrdiff_t at, std::ptrdiff_t) __attribute__((always_inline)) {
+    return evaluate(F, slope, load(a + at) * times + plus);
   });
 }
 
 template <Function F>
 PENSTOCK_INLINE void add_with(const float* a, Planes a_shape, const float* b, Planes b_shape, float slope, float* out,
                               Planes out_shape) {
-  each_row(a_shape, b_shape, out_shape, out, [&](std::ptrdiff_t x, std::ptrdiff_t y, std::ptrdiff_t to, std::ptrdiff_t n) {
-    const float* p = a + x;
-    const float* q = b + y;
-    float* r = out + to;
-    std::ptrdiff_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) store(r + i, evaluate(F, slope, load(p + i) + load(q + i)));
-    if (i < n) {
-      const int rest = static_cast<int>(n - i);
-      store_some(r + i, evaluate(F, slope, load_some(p + i, rest) + load_some(q + i, rest)), rest);
-    }
-  });
+  fill_rows(a_shape, b_shape, out_shape, out,
+            [&](std::ptrdiff_t at, std::ptrdiff_t at2) __attribute__((always_inline)) {
+              return evaluate(F, slope, load(a + at) + load(b + at2));
+            });
 }
 
 template <Function F>
