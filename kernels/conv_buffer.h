@@ -1,5 +1,5 @@
-// Floats that a plan keeps: 64-byte aligned, and on large pages when there are many, because lists jump through
-// them and small pages would cost a table walk at nearly every jump.
+// Floats that a plan, a program or an image on its way keeps: 64-byte aligned, and on large pages when there are many,
+// because lists jump through them and small pages would cost a table walk at nearly every jump.
 #pragma once
 #include <cstddef>
 #include <cstdlib>
@@ -31,7 +31,7 @@ class ConvBuffer {
   // `slack` zeros follow.
   void assign(const float* from, std::size_t floats, std::size_t slack) {
     allocate(floats + slack);
-    std::memcpy(data_.get(), from, floats * sizeof(float));
+    if (floats > 0) std::memcpy(data_.get(), from, floats * sizeof(float));
     std::memset(data_.get() + floats, 0, slack * sizeof(float));
   }
   const float* data() const { return data_.get(); }

@@ -38,7 +38,7 @@ class Loader {
     check(raw_.layers >= 0 && raw_.layers <= raw_.op_count, "number of layers");
     check(raw_.knobs >= 0 && raw_.knobs <= raw_.op_count, "number of gated layers");
     check(raw_.weight_count >= 0 && raw_.arg_count >= 0, "buffer sizes");
-    program_->weights.assign(raw_.weights, raw_.weights + raw_.weight_count);
+    program_->weights.assign(raw_.weights, static_cast<std::size_t>(raw_.weight_count), 0);
     program_->layers = static_cast<int>(raw_.layers);
     program_->knob_channels.assign(static_cast<std::size_t>(raw_.knobs), 0);
     load_tensors();

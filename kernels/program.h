@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "conv.h"
+#include "conv_buffer.h"
 #include "ops.h"
 #include "planes.h"
 
@@ -90,7 +91,7 @@ struct Op {
 struct Program {
   std::vector<Tensor> tensors;
   std::vector<Op> ops;
-  std::vector<float> weights;
+  ConvBuffer weights;
   std::vector<int> knob_channels;  // C_out of each gated layer
   int layers = 0;
   int input = -1, output = -1;

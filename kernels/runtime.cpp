@@ -1,8 +1,5 @@
 #include "runtime.h"
 
-#include <cstdlib>
-#include <new>
-
 #include "walk.h"
 
 namespace penstock {
@@ -13,16 +10,12 @@ std::int64_t context_floats(const Program& program) { return (program.arena_floa
 
 }  // namespace
 
-void FreeAligned::operator()(float* p) const { std::free(p); }
-
 Runtime::Context::Context(const Program& program) {
-  const std::size_t bytes = static_cast<std::size_t>(context_floats(program)) * sizeof(float);
-  arena.reset(static_cast<float*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)));
-  if (!arena) throw std::bad_alloc();
+  arena.allocate(static_cast<std::size_t>(context_floats(program)));
   std::size_t channels = 0;
   for (const Tensor& t : program.tensors) {
     Live l;
-    l.data = arena.get() + t.offset;
+    l.data = arena.data() + t.offset;
     live.push_back(l);
     channels += static_cast<std::size_t>(t.channels);
   }

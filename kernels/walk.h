@@ -15,13 +15,9 @@ struct Live {
   int count = 0;
 };
 
-struct FreeAligned {
-  void operator()(float* p) const;
-};
-
 struct Runtime::Context {
   explicit Context(const Program& program);
-  std::unique_ptr<float, FreeAligned> arena;
+  ConvBuffer arena;
   std::vector<std::int32_t> lists;
   std::vector<Live> live;
   std::vector<float> summaries;        // per tensor, as lists
@@ -47,7 +43,7 @@ class Runtime::Walk {
   void conv(const Op& op);
   void conv_add(const Op& op, const Live& in, const std::int32_t* list, int count, const float* gains);
   void run_task(const Op& op, const ConvTask& task);
-  float* scratch(const Op& op) { return context_.arena.get() + op.scratch_offset; }
+  float* scratch(const Op& op) { return context_.arena.data() + op.scratch_offset; }
   int choose_winners(const Op& op, const Live& in, std::int32_t* list);
   const float* summaries(const Op& op, const Live& in);
   void pool(const Op& op);
