@@ -121,6 +121,8 @@ std::string why_not(const ConvShape& s, ConvAlgorithm algorithm) {
     case ConvAlgorithm::winograd2:
     case ConvAlgorithm::winograd4:
       return winograd_fits(s) ? "" : "Winograd needs a 3x3 kernel with stride 1, dilation 1 and one group";
+    case ConvAlgorithm::winograd_rows:
+      return rows_fit(s) ? "" : "Winograd down the rows needs a 7x7 kernel with stride 2, dilation 1 and one group";
   }
   return "unknown algorithm " + number(static_cast<int>(algorithm));
 }
@@ -166,6 +168,10 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
   const int tile = automatic ? choose_tile(*plan)
                              : algorithm == ConvAlgorithm::winograd2 ? 2 : algorithm == ConvAlgorithm::winograd4 ? 4 : 0;
   if (tile != 0) plan_winograd(*plan, weights, tile);
+  if (automatic ? rows_suit(shape) : algorithm == ConvAlgorithm::winograd_rows) {
+    plan_rows(*plan, weights);
+    return plan;
+  }
   if (automatic ? direct_suits(shape) : algorithm == ConvAlgorithm::direct) plan_direct(*plan);
   // Where Winograd fits but does not pay, channels are too few for packing to pay.
   if (automatic ? tile == 0 : algorithm == ConvAlgorithm::packed) plan_packed(*plan);
@@ -177,7 +183,7 @@ std::size_t conv_shared_scratch(const ConvPlan& plan) {
 }
 
 std::size_t conv_thread_scratch(const ConvPlan& plan) {
-  return std::max(plan.packed.thread_floats, winograd_thread_floats(plan));
+  return std::max({plan.packed.thread_floats, winograd_thread_floats(plan), plan.rows.thread_floats});
 }
 
 ConvAlgorithm conv_algorithm(const ConvPlan& plan, int in_count, int out_count) {
@@ -220,6 +226,8 @@ int conv_units(const ConvPlan& plan, const ConvTask& task, int stage) {
       return direct_units(plan, task, stage);
     case ConvAlgorithm::packed:
       return packed_units(plan, task);
+    case ConvAlgorithm::winograd_rows:
+      return rows_units(plan, task);
     default:
       return winograd_units(plan, task, stage);
   }
@@ -232,6 +240,8 @@ void run_conv(const ConvPlan& plan, const ConvTask& task, int stage, int unit_be
       return run_direct(plan, task, stage, unit_begin, unit_end, scratch);
     case ConvAlgorithm::packed:
       return run_packed(plan, task, unit_begin, unit_end, scratch);
+    case ConvAlgorithm::winograd_rows:
+      return run_rows(plan, task, unit_begin, unit_end, scratch);
     default:
       return run_winograd(plan, task, stage, unit_begin, unit_end, scratch);
   }

@@ -99,6 +99,7 @@ struct WinogradArgs {
   int tile_begin, tile_end;  // of the block
   ConvOutput out;
   float* transformed;  // the block's transformed input
+  std::ptrdiff_t tiles_step;  // from one group of tiles to the next: an odd number of cache lines, which spread over sets
   float* sums;         // [out][position group][group of tiles][2 vectors], for the outputs of one call
   float* panel;        // weights transformed for one panel and `chunk` inputs
   int chunk;
@@ -109,6 +110,24 @@ struct WinogradArgs {
 constexpr int kWinogradPanel = 6;  // output channels that the inner loop computes together
 constexpr int kWinogradChunk = 64;  // inputs whose weights are transformed at a time, at most
 constexpr int kWinogradOuts = 24;  // output channels that share one pass over the transformed input
+
+// Winograd F(4, 4) down the rows of a 7x7 kernel of stride 2: weights are [out][position][in][row phase][7 columns].
+struct RowsArgs {
+  const float* input;  // plane 0, at its base
+  std::ptrdiff_t in_stride, in_origin;
+  int height, in_pitch;
+  int pad_h, pad_w;
+  const float* zero_row;  // stands for rows outside the plane
+  const std::int32_t* in_list;
+  int in_count, in_channels;
+  const float* weights;
+  float* rows;  // the tile row's transformed input
+  std::ptrdiff_t rows_pitch;
+  ConvOutput out;
+};
+
+constexpr int kRowsOut = 4;        // output rows of a tile
+constexpr int kRowsPositions = 7;  // what they become
 
 struct WinogradKernels {
   // Transforms input slots [begin, end) of the block.
@@ -127,6 +146,8 @@ struct ConvKernels {
   void (*split)(const SplitArgs&, int slot_begin, int slot_end);
   // Units are (block, split), or (block, group) when there are several groups.
   void (*packed)(const PackedArgs&, int unit_begin, int unit_end);
+  // Units are tile rows.
+  void (*rows)(const RowsArgs&, int unit_begin, int unit_end);
 };
 
 // Null when the set was not compiled in.

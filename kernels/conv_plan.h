@@ -25,6 +25,14 @@ struct PackedPlan {
   std::size_t thread_floats = 0;
 };
 
+struct RowsPlan {
+  bool used = false;
+  ConvBuffer weights;  // [out][position][in][row phase][column]
+  std::vector<float> zero_row;
+  int pitch = 0;
+  std::size_t thread_floats = 0;
+};
+
 struct WinogradPlan {
   int tile = 0;  // outputs of a tile along an axis: 2 or 4, or 0 when the layer does not use Winograd
   ConvBuffer weights;  // [out][position group][in][4]; none when they are transformed as they are used
@@ -48,6 +56,7 @@ struct ConvPlan {
   ConvBuffer weights;  // [out][in / groups][tap], as given
   DirectPlan direct;
   PackedPlan packed;
+  RowsPlan rows;
   WinogradPlan winograd;
 
   int taps() const { return shape.kernel_h * shape.kernel_w; }
@@ -71,6 +80,13 @@ void run_direct(const ConvPlan& plan, const ConvTask& task, int stage, int unit_
 void plan_packed(ConvPlan& plan);
 int packed_units(const ConvPlan& plan, const ConvTask& task);
 void run_packed(const ConvPlan& plan, const ConvTask& task, int unit_begin, int unit_end, const ConvScratch& scratch);
+
+bool rows_fit(const ConvShape& shape);
+// Whether automatic choice takes it.
+bool rows_suit(const ConvShape& shape);
+void plan_rows(ConvPlan& plan, const float* weights);
+int rows_units(const ConvPlan& plan, const ConvTask& task);
+void run_rows(const ConvPlan& plan, const ConvTask& task, int unit_begin, int unit_end, const ConvScratch& scratch);
 
 bool winograd_fits(const ConvShape& shape);
 void plan_winograd(ConvPlan& plan, const float* weights, int tile);

@@ -59,11 +59,15 @@ PENSTOCK_INLINE Finish finish_of(const ConvOutput& out, int plane) {
   return {splat(out.gain ? out.gain[plane] : 1.0f), splat(out.bias[out.list[plane]])};
 }
 
-PENSTOCK_INLINE Vec finish(Vec acc, const Finish& f, const ConvOutput& out) {
-  const Vec v = (acc + f.bias) * f.gain;
-  if (__builtin_expect(out.activation >= 0, 0)) return activate_curve(v, out.activation, out.slope);
+// With a clamp, which is all that most networks need.
+PENSTOCK_INLINE Vec finish_clamped(Vec acc, const Finish& f, const ConvOutput& out) {
   // The value comes second: min and max then pass on what is not a number, as the framework does.
-  return min(splat(out.high), max(splat(out.low), v));
+  return min(splat(out.high), max(splat(out.low), (acc + f.bias) * f.gain));
+}
+
+PENSTOCK_INLINE Vec finish(Vec acc, const Finish& f, const ConvOutput& out) {
+  if (__builtin_expect(out.activation >= 0, 0)) return activate_curve((acc + f.bias) * f.gain, out.activation, out.slope);
+  return finish_clamped(acc, f, out);
 }
 
 // Zeroes the padding that belongs to rows [row_begin, row_end): the gap after each, the margin above the first

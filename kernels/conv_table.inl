@@ -7,6 +7,8 @@
 
 #include "conv_packed.inl"
 
+#include "conv_rows.inl"
+
 #include "conv_winograd.inl"
 
 namespace penstock {
@@ -18,7 +20,8 @@ static const ConvKernels kTable = {kLanes,
                                    {winograd_transform<Tile4>, winograd_multiply<Tile4>},
                                    run_direct,
                                    run_split,
-                                   run_packed};
+                                   run_packed,
+                                   run_rows};
 
 }  // namespace PENSTOCK_ISA
 }  // namespace penstock

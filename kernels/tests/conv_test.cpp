@@ -45,6 +45,19 @@ std::vector<std::int32_t> pick_list(Random& random, int channels) {
   return list;
 }
 
+// What the first layer of a ResNet looks like, in all sizes.
+void make_first_layer(Random& random, ConvShape& s) {
+  s.groups = s.dilation_h = s.dilation_w = 1;
+  s.kernel_h = s.kernel_w = 7;
+  s.stride_h = s.stride_w = 2;
+  s.in_channels = pick(random, 1, 6);
+}
+
+bool is_first_layer(const ConvShape& s) {
+  return s.kernel_h == 7 && s.kernel_w == 7 && s.stride_h == 2 && s.stride_w == 2 && s.dilation_h == 1 &&
+         s.dilation_w == 1 && s.groups == 1;
+}
+
 Case pick_case(Random& random, bool three_by_three) {
   Case c;
   ConvShape& s = c.shape;
@@ -59,6 +72,7 @@ Case pick_case(Random& random, bool three_by_three) {
     s.stride_w = three_by_three ? 1 : pick(random, 0, 3) ? s.stride_h : pick(random, 1, 3);
     s.dilation_h = three_by_three || pick(random, 0, 2) ? 1 : pick(random, 1, 3);
     s.dilation_w = three_by_three || pick(random, 0, 2) ? 1 : pick(random, 1, 3);
+    if (!three_by_three && pick(random, 0, 3) == 0) make_first_layer(random, s);
     s.pad_h = pick(random, 0, 3);
     s.pad_w = pick(random, 0, 2) ? s.pad_h : pick(random, 0, 3);
     s.input.height = pick(random, 1, pick(random, 0, 3) ? 20 : 60);
@@ -245,6 +259,7 @@ int main(int argc, char** argv) {
       failed += !check(c, isa, ConvAlgorithm::direct, "direct");
       failed += !check(c, isa, ConvAlgorithm::packed, "packed");
       ran += 3;
+      if (is_first_layer(c.shape)) failed += !check(c, isa, ConvAlgorithm::winograd_rows, "winograd_rows"), ++ran;
       if (!three_by_three) continue;
       failed += !check(c, isa, ConvAlgorithm::winograd2, "winograd2");
       failed += !check(c, isa, ConvAlgorithm::winograd4, "winograd4");
