@@ -46,8 +46,9 @@ constexpr int kFreshTiles = 16;
 constexpr std::int64_t kFreshPairs = 256 * 256;
 
 // Blocks that are not shared: more tiles read the weights less often, but their transformed input must stay in cache,
-// and scratch must stay a small share of the feature maps.
-constexpr int kMostTiles = 32, kFewestTiles = 8;
+// and scratch must stay a small share of the feature maps. It has room for kPlannedTiles of all channels; when fewer
+// are active, for more.
+constexpr int kMostTiles = 64, kPlannedTiles = 32, kFewestTiles = 8;
 constexpr std::size_t kScratchShare = 3;
 
 constexpr int kTransformUnit = 8;  // input channels of one unit
@@ -77,17 +78,29 @@ int outs_together(const ConvPlan& plan) {
   return near ? 2 * kWinogradPanel : kWinogradOuts;
 }
 
-// Parts of the outputs, each with its pass; an even number, which two threads share evenly.
+int panels_of(int out_count) { return (out_count + kWinogradPanel - 1) / kWinogradPanel; }
+
+// Parts of the outputs, each with its pass. Where threads divide the parts their number is even, which two threads
+// share evenly.
 int parts_of(const ConvPlan& plan, int out_count) {
   const int most = outs_together(plan);
   const int parts = (out_count + most - 1) / most;
-  return parts % 2 == 1 && out_count > kWinogradPanel ? parts + 1 : parts;
+  return plan.winograd.shared && parts % 2 == 1 && out_count > kWinogradPanel ? parts + 1 : parts;
 }
+
+// The first output of a part. Parts are made of whole panels, so that few panels are less than full.
+int first_of(int part, int parts, int out_count) {
+  const int panels = panels_of(out_count);
+  return static_cast<int>(std::int64_t{part} * panels / parts * out_count / panels);
+}
+
+// Lines of transformed input that lie between one group of tiles and the next.
+int lines_of(int in_count) { return in_count | 1; }
 
 // Floats that one tile of a block takes: transformed input and sums.
 std::size_t tile_floats(const ConvPlan& plan, int in_count, int out_count) {
   const std::size_t positions = static_cast<std::size_t>(position_groups(plan.winograd.tile)) * 4;
-  return positions * (in_count + std::max(1, std::min(outs_together(plan), out_count)));
+  return positions * (lines_of(in_count) + std::max(1, std::min(outs_together(plan), out_count)));
 }
 
 // The number of blocks: what fits the scratch at these counts, and at least four, which threads can share.
@@ -133,14 +146,14 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
   }
   if (w.shared) {
     const std::size_t positions = static_cast<std::size_t>(w.tile_groups) * tile_group * groups * 4;
-    w.transformed_floats = positions * s.in_channels;
+    w.transformed_floats = positions * lines_of(s.in_channels);
     w.block_floats = positions * std::min(outs_together(plan), s.out_channels);
   } else {
     const std::size_t maps = static_cast<std::size_t>(s.in_channels) * s.input.height * s.input.width +
                              static_cast<std::size_t>(s.out_channels) * s.output.height * s.output.width;
     const std::size_t tile_size = tile_floats(plan, s.in_channels, s.out_channels);
     const std::size_t fit = maps / kScratchShare / tile_size / tile_group * tile_group;
-    w.block_floats = tile_size * std::max<std::size_t>(kFewestTiles, std::min<std::size_t>(kMostTiles, fit));
+    w.block_floats = tile_size * std::max<std::size_t>(kFewestTiles, std::min<std::size_t>(kPlannedTiles, fit));
   }
 }
 
@@ -189,10 +202,11 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   args.panel = scratch.thread + w.rows_floats;
   args.sums = args.panel + w.panel_floats;
   args.chunk = w.chunk;
+  args.tiles_step = static_cast<std::ptrdiff_t>(lines_of(task.in_count)) * 2 * plan.kernels->lanes;
   const int group = plan.kernels->lanes / 2;
   const int tiles = w.tiles_x * w.tiles_y;
   const auto multiply = [&](int part) {
-    kernels.multiply(args, part * task.out_count / parts, (part + 1) * task.out_count / parts);
+    kernels.multiply(args, first_of(part, parts, task.out_count), first_of(part + 1, parts, task.out_count));
   };
   for (int unit = unit_begin; unit < unit_end; ++unit) {
     if (w.shared) {

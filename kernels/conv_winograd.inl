@@ -56,21 +56,32 @@ static void winograd_back(const WinogradArgs& a, int plane, const float* sums, s
       run = room < count * Tile::kOut ? room : count * Tile::kOut;
       height = out.height - tile_y * Tile::kOut;
     }
-    Tile::back(sums, group_step, [&](int v, const Vec* rows) __attribute__((always_inline)) {
+    if (run == kVectors * kLanes && height >= Tile::kOut && out.activation < 0) {
+      // Nearly every group: whole vectors, and no call inside.
+      Tile::back(sums, group_step, [&](int v, const Vec* rows) __attribute__((always_inline)) {
 #pragma GCC unroll 4
-      for (int y = 0; y < Tile::kOut; ++y) {
-        if (y >= height) break;
-        const Vec value = finish(rows[y], f, out);
-        float* at = to + y * pitch + v * kLanes;
-        // The same row of the next plane, which will be written next.
-        __builtin_prefetch(at + out.stride, 1);
-        if (run >= (v + 1) * kLanes) {
-          store(at, value);
-        } else if (run > v * kLanes) {
-          store_first(at, value, run - v * kLanes);
+        for (int y = 0; y < Tile::kOut; ++y) {
+          float* at = to + y * pitch + v * kLanes;
+          // The same row of the next plane, which will be written next.
+          __builtin_prefetch(at + out.stride, 1);
+          store(at, finish_clamped(rows[y], f, out));
         }
-      }
-    });
+      });
+    } else {
+      Tile::back(sums, group_step, [&](int v, const Vec* rows) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+        for (int y = 0; y < Tile::kOut; ++y) {
+          if (y >= height) break;
+          const Vec value = finish(rows[y], f, out);
+          float* at = to + y * pitch + v * kLanes;
+          if (run >= (v + 1) * kLanes) {
+            store(at, value);
+          } else if (run > v * kLanes) {
+            store_first(at, value, run - v * kLanes);
+          }
+        }
+      });
+    }
     if (whole) {
       advance(count);
       continue;

@@ -60,7 +60,7 @@ template <typename Tile>
 static void winograd_transform(const WinogradArgs& a, int slot_begin, int slot_end) {
   const int tiles = a.tile_end - a.tile_begin;
   const int groups = (tiles + kTileGroup - 1) / kTileGroup;
-  const std::ptrdiff_t tiles_step = static_cast<std::ptrdiff_t>(a.in_count) * kGroupFloats;
+  const std::ptrdiff_t tiles_step = a.tiles_step;
   const std::ptrdiff_t group_step = groups * tiles_step;
   const std::ptrdiff_t pitch = a.rows_pitch;
   for (int slot = slot_begin; slot < slot_end; ++slot) {

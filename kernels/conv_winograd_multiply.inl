@@ -2,60 +2,67 @@
 namespace penstock {
 namespace PENSTOCK_ISA {
 
-// One position group of O outputs and V vectors of tiles, over all active inputs. `next` are rows of weights that
-// will be needed soon: the list leaves gaps in them that the hardware cannot foresee.
-template <int O, int V>
-static void multiply_tile(const float* const* weights, const float* const* next, const float* transformed,
-                          const std::int32_t* list, int count, float* sums, std::ptrdiff_t out_step) {
-  Vec acc[O][V];
-#pragma GCC unroll 8
-  for (int o = 0; o < O; ++o) {
-#pragma GCC unroll 2
-    for (int v = 0; v < V; ++v) acc[o][v] = zero();
-  }
+// One position group of O outputs and V vectors of tiles, over all active inputs, for `groups` groups of tiles one after
+// the other. With kFetch each group's pass fetches two rows of weights (`next`) that will be needed soon: the list
+// leaves gaps in them that the hardware cannot foresee.
+template <int O, int V, bool kFetch>
+static void multiply_tiles(const float* const* weights, const float* const* next, const float* transformed,
+                           std::ptrdiff_t tiles_step, int groups, const std::int32_t* in_list, int count, float* sums,
+                           std::ptrdiff_t out_step) {
   const float* w[O];
 #pragma GCC unroll 8
   for (int o = 0; o < O; ++o) w[o] = weights[o];
-  const float* next0 = next[0];
-  const float* next1 = next[1];
-  for (const std::int32_t* end = list + count; list != end; ++list, transformed += kGroupFloats) {
-    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(*list) * 4;
-    __builtin_prefetch(next0 + at);
-    __builtin_prefetch(next1 + at);
-    Vec tiles[V];
-#pragma GCC unroll 2
-    for (int v = 0; v < V; ++v) tiles[v] = load(transformed + v * kLanes);
+  for (int group = 0; group < groups; ++group, transformed += tiles_step, sums += kGroupFloats, next += 2) {
+    Vec acc[O][V];
 #pragma GCC unroll 8
     for (int o = 0; o < O; ++o) {
-      const Vec quad = splat_quad(w[o] + at);
 #pragma GCC unroll 2
-      for (int v = 0; v < V; ++v) acc[o][v] = fma(quad, tiles[v], acc[o][v]);
+      for (int v = 0; v < V; ++v) acc[o][v] = zero();
     }
-  }
-#pragma GCC unroll 8
-  for (int o = 0; o < O; ++o) {
+    const float* next0 = kFetch ? next[0] : nullptr;
+    const float* next1 = kFetch ? next[1] : nullptr;
+    const float* at_tiles = transformed;
+    for (const std::int32_t *list = in_list, *end = list + count; list != end; ++list, at_tiles += kGroupFloats) {
+      const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(*list) * 4;
+      if (kFetch) {
+        __builtin_prefetch(next0 + at);
+        __builtin_prefetch(next1 + at);
+      }
+      Vec tiles[V];
 #pragma GCC unroll 2
-    for (int v = 0; v < V; ++v) store(sums + o * out_step + v * kLanes, acc[o][v]);
+      for (int v = 0; v < V; ++v) tiles[v] = load(at_tiles + v * kLanes);
+#pragma GCC unroll 8
+      for (int o = 0; o < O; ++o) {
+        const Vec quad = splat_quad(w[o] + at);
+#pragma GCC unroll 2
+        for (int v = 0; v < V; ++v) acc[o][v] = fma(quad, tiles[v], acc[o][v]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int o = 0; o < O; ++o) {
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) store(sums + o * out_step + v * kLanes, acc[o][v]);
+    }
   }
 }
 
-using MultiplyFunction = void (*)(const float* const*, const float* const*, const float*, const std::int32_t*, int,
-                                  float*, std::ptrdiff_t);
+using MultiplyFunction = void (*)(const float* const*, const float* const*, const float*, std::ptrdiff_t, int,
+                                  const std::int32_t*, int, float*, std::ptrdiff_t);
 
-constexpr MultiplyFunction kMultiply[kWinogradPanel + 1][3] = {
-    {nullptr, nullptr, nullptr},
-    {nullptr, multiply_tile<1, 1>, multiply_tile<1, 2>},
-    {nullptr, multiply_tile<2, 1>, multiply_tile<2, 2>},
-    {nullptr, multiply_tile<3, 1>, multiply_tile<3, 2>},
-    {nullptr, multiply_tile<4, 1>, multiply_tile<4, 2>},
-    {nullptr, multiply_tile<5, 1>, multiply_tile<5, 2>},
-    {nullptr, multiply_tile<6, 1>, multiply_tile<6, 2>},
-};
+template <bool kFetch>
+static MultiplyFunction multiply_function(int outs, int vectors) {
+  static constexpr MultiplyFunction kTable[kWinogradPanel][2] = {
+      {multiply_tiles<1, 1, kFetch>, multiply_tiles<1, 2, kFetch>}, {multiply_tiles<2, 1, kFetch>, multiply_tiles<2, 2, kFetch>},
+      {multiply_tiles<3, 1, kFetch>, multiply_tiles<3, 2, kFetch>}, {multiply_tiles<4, 1, kFetch>, multiply_tiles<4, 2, kFetch>},
+      {multiply_tiles<5, 1, kFetch>, multiply_tiles<5, 2, kFetch>}, {multiply_tiles<6, 1, kFetch>, multiply_tiles<6, 2, kFetch>}};
+  return kTable[outs - 1][vectors - 1];
+}
 
-// The same with a panel of weights packed as [input][out][4], in chunks of inputs that add up in `sums`.
-template <int O, int V>
+// The same with a panel of weights packed as [input][out][4], in chunks of inputs that add up in `sums`. `next` is a
+// row of filters that will be transformed soon, to be fetched at the places of `list`.
+template <int O, int V, bool kFetch>
 static void multiply_fresh_tile(const float* panel, const float* transformed, int count, bool first, float* sums,
-                                std::ptrdiff_t out_step) {
+                                std::ptrdiff_t out_step, const float* next, const std::int32_t* list) {
   Vec acc[O][V];
 #pragma GCC unroll 8
   for (int o = 0; o < O; ++o) {
@@ -63,6 +70,7 @@ static void multiply_fresh_tile(const float* panel, const float* transformed, in
     for (int v = 0; v < V; ++v) acc[o][v] = first ? zero() : load(sums + o * out_step + v * kLanes);
   }
   for (int i = 0; i < count; ++i, panel += kPanelFloats, transformed += kGroupFloats) {
+    if (kFetch) __builtin_prefetch(next + static_cast<std::ptrdiff_t>(list[i]) * 9, 0, 2);
     Vec tiles[V];
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) tiles[v] = load(transformed + v * kLanes);
@@ -80,17 +88,20 @@ static void multiply_fresh_tile(const float* panel, const float* transformed, in
   }
 }
 
-using MultiplyFreshFunction = void (*)(const float*, const float*, int, bool, float*, std::ptrdiff_t);
+using MultiplyFreshFunction = void (*)(const float*, const float*, int, bool, float*, std::ptrdiff_t, const float*,
+                                       const std::int32_t*);
 
-constexpr MultiplyFreshFunction kMultiplyFresh[kWinogradPanel + 1][3] = {
-    {nullptr, nullptr, nullptr},
-    {nullptr, multiply_fresh_tile<1, 1>, multiply_fresh_tile<1, 2>},
-    {nullptr, multiply_fresh_tile<2, 1>, multiply_fresh_tile<2, 2>},
-    {nullptr, multiply_fresh_tile<3, 1>, multiply_fresh_tile<3, 2>},
-    {nullptr, multiply_fresh_tile<4, 1>, multiply_fresh_tile<4, 2>},
-    {nullptr, multiply_fresh_tile<5, 1>, multiply_fresh_tile<5, 2>},
-    {nullptr, multiply_fresh_tile<6, 1>, multiply_fresh_tile<6, 2>},
-};
+template <bool kFetch>
+static MultiplyFreshFunction multiply_fresh_function(int outs, int vectors) {
+  static constexpr MultiplyFreshFunction kTable[kWinogradPanel][2] = {
+      {multiply_fresh_tile<1, 1, kFetch>, multiply_fresh_tile<1, 2, kFetch>},
+      {multiply_fresh_tile<2, 1, kFetch>, multiply_fresh_tile<2, 2, kFetch>},
+      {multiply_fresh_tile<3, 1, kFetch>, multiply_fresh_tile<3, 2, kFetch>},
+      {multiply_fresh_tile<4, 1, kFetch>, multiply_fresh_tile<4, 2, kFetch>},
+      {multiply_fresh_tile<5, 1, kFetch>, multiply_fresh_tile<5, 2, kFetch>},
+      {multiply_fresh_tile<6, 1, kFetch>, multiply_fresh_tile<6, 2, kFetch>}};
+  return kTable[outs - 1][vectors - 1];
+}
 
 // Sizes of one multiply call.
 template <typename Tile>
@@ -104,7 +115,7 @@ struct Extent {
     panels = (outs + kWinogradPanel - 1) / kWinogradPanel;
     groups = (tiles + kTileGroup - 1) / kTileGroup;
     last_vectors = (tiles - 1) % kTileGroup < kQuads && Tile::kOut == 4 ? 1 : 2;
-    tiles_step = static_cast<std::ptrdiff_t>(a.in_count) * kGroupFloats;
+    tiles_step = a.tiles_step;
     sum_group = static_cast<std::ptrdiff_t>(groups) * kGroupFloats;
     sum_out = Tile::kGroups * sum_group;
   }
@@ -136,12 +147,18 @@ static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int p
         rows_of(g + 1 < Tile::kGroups ? g + 1 : g, 0, ahead);
       }
       float* sums = a.sums + e.first(panel) * e.sum_out + g * e.sum_group;
-      for (int t = 0; t < e.groups; ++t) {
-        const int soon = 2 * t < kWinogradPanel ? 2 * t : kWinogradPanel - 1;
-        kMultiply[e.first(panel + 1) - e.first(panel)][e.vectors(t)](weights, ahead + soon,
-                                                                     transformed + t * e.tiles_step, a.in_list,
-                                                                     a.in_count, sums + t * kGroupFloats, e.sum_out);
-      }
+      const int outs = e.first(panel + 1) - e.first(panel);
+      const auto multiply = [&](MultiplyFunction function, int begin, int end) {
+        if (begin == end) return;
+        function(weights, ahead, transformed + begin * e.tiles_step, e.tiles_step, end - begin, a.in_list, a.in_count,
+                 sums + begin * kGroupFloats, e.sum_out);
+      };
+      // The first passes fetch the next turn's rows; the last group of tiles may be half full.
+      const int whole = e.last_vectors == 2 ? e.groups : e.groups - 1;
+      const int fetching = (outs + 1) / 2 < whole ? (outs + 1) / 2 : whole;
+      multiply(multiply_function<true>(outs, 2), 0, fetching);
+      multiply(multiply_function<false>(outs, 2), fetching, whole);
+      multiply(multiply_function<false>(outs, 1), whole, e.groups);
     }
   }
 }
@@ -166,26 +183,37 @@ static void transform_filters(const float* const* rows, const std::int32_t* list
 template <typename Tile>
 static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int plane_begin) {
   const std::ptrdiff_t group_step = static_cast<std::ptrdiff_t>(a.chunk) * kPanelFloats;
+  const auto filters_of = [&](int panel, int o) {
+    const int out = e.first(panel) + o < e.first(panel + 1) ? e.first(panel) + o : e.first(panel + 1) - 1;
+    return a.filters + static_cast<std::ptrdiff_t>(a.out.list[plane_begin + out]) * a.in_channels * 9;
+  };
   for (int chunk = 0; chunk < a.in_count || chunk == 0; chunk += a.chunk) {
     const int count = a.in_count - chunk < a.chunk ? a.in_count - chunk : a.chunk;
     for (int panel = 0; panel < e.panels; ++panel) {
       const int first = e.first(panel), outs = e.first(panel + 1) - first;
       const float* rows[kPanelQuads];
-      for (int o = 0; o < kPanelQuads; ++o) {
-        const int plane = plane_begin + first + (o < outs ? o : outs - 1);
-        rows[o] = a.filters + static_cast<std::ptrdiff_t>(a.out.list[plane]) * a.in_channels * 9;
-      }
+      for (int o = 0; o < kPanelQuads; ++o) rows[o] = filters_of(panel, o);
       if (outs > kPanelQuads - kQuads) {
         transform_filters<Tile, kPanelQuads>(rows, a.in_list + chunk, count, a.panel, group_step);
       } else {
         transform_filters<Tile, kPanelQuads - kQuads>(rows, a.in_list + chunk, count, a.panel, group_step);
       }
+      // While this panel is multiplied the next one's filters arrive, if the list leaves gaps that the hardware cannot
+      // foresee: the first calls fetch the line in which each begins, further ones the line in which it ends.
+      const bool more = panel + 1 < e.panels;
+      const int next_panel = more ? panel + 1 : 0, next_outs = e.first(next_panel + 1) - e.first(next_panel);
+      const std::int32_t* next_list = a.in_list + chunk + (more || chunk + 2 * a.chunk > a.in_count ? 0 : a.chunk);
+      int call = 0;
       for (int g = 0; g < Tile::kGroups; ++g) {
         const float* transformed = a.transformed + g * e.groups * e.tiles_step + chunk * kGroupFloats;
         float* sums = a.sums + first * e.sum_out + g * e.sum_group;
-        for (int t = 0; t < e.groups; ++t) {
-          kMultiplyFresh[outs][e.vectors(t)](a.panel + g * group_step, transformed + t * e.tiles_step, count,
-                                             chunk == 0, sums + t * kGroupFloats, e.sum_out);
+        for (int t = 0; t < e.groups; ++t, ++call) {
+          const bool fetch = a.in_count < a.in_channels && call < 2 * next_outs;
+          const float* next = fetch ? filters_of(next_panel, call % next_outs) + (call < next_outs ? 0 : 8) : nullptr;
+          const auto multiply = fetch ? multiply_fresh_function<true>(outs, e.vectors(t))
+                                      : multiply_fresh_function<false>(outs, e.vectors(t));
+          multiply(a.panel + g * group_step, transformed + t * e.tiles_step, count, chunk == 0,
+                   sums + t * kGroupFloats, e.sum_out, next, next_list);
         }
       }
     }
