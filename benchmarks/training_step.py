@@ -25,9 +25,9 @@ from torch import nn
 from penstock.gating import gated_layers, saliency_penalty
 from penstock.surgery import add_gates
 from penstock.training import Recipe
+from penstock.training.fast_layers import FastLayers, announce_relus
 from penstock.training.losses import parameter_groups
 from penstock.training.memory import keep_freed_memory
-from penstock.training.winograd import FastLayers
 from penstock.zoo import m_cifarnet
 
 
@@ -48,6 +48,7 @@ def stepper(
 ) -> Callable[[torch.Tensor, torch.Tensor], float]:
     """A function that takes one optimiser step and returns its seconds."""
     layout = torch.channels_last if recipe.channels_last else torch.contiguous_format
+    announce_relus(network)
     network.train().to(memory_format=layout)  # type: ignore[call-overload]
     optimiser = torch.optim.SGD(
         parameter_groups(network, recipe.weight_decay),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from penstock.engine.native import ISA_VARIABLE, available_isas
 from penstock.gating import GatedConv2d, summarise
+from penstock.training.fast_layers import FastLayers, announce_relus
 from penstock.training.norm_gate import native_norm_gate
-from penstock.training.winograd import FastLayers
 
 
 def plain(
@@ -70,6 +71,47 @@ def test_the_next_gate_takes_the_sums_only_while_they_hold(activation: nn.Module
         out = layer(torch.randn(3, 4, 8, 8))
     wanted = out.abs().sum(dim=(2, 3)) / 64
     assert torch.allclose(summarise(out, "l1"), wanted, rtol=1e-5, atol=1e-6)
-    assert hasattr(out, "_penstock_sums") == (not isinstance(activation, nn.SiLU))
+    assert hasattr(out, "_penstock_known") == (not isinstance(activation, nn.SiLU))
     doubled = out.mul_(2)
     assert torch.allclose(summarise(doubled, "l1"), 2 * wanted, rtol=1e-5, atol=1e-6)
+
+
+class _Branches(nn.Module):
+    """One gated layer whose result goes into a ReLU only, one that is also read beside it, one without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.a, self.b, self.c = (
+            GatedConv2d(nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16, affine=False))
+            for _ in range(3)
+        )
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.relu(self.a(x))
+        y = self.b(x)
+        return self.c(F.relu(y) + 0.5 * y) + x
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
+        return isinstance(module, GatedConv2d) or super().is_leaf_module(module, name)
+
+
+def test_a_relu_is_done_early_only_where_nothing_else_reads_the_result() -> None:
+    network = _Branches().train()
+    traced = fx.GraphModule(network, _Tracer().trace(network))
+    announce_relus(traced)
+    assert [layer.relu_follows for layer in (network.a, network.b, network.c)] == [True, False, False]
+    x = torch.randn(3, 16, 8, 8)
+    found = []
+    for fast in (False, True):
+        if fast:
+            with FastLayers():
+                out = traced(x)
+        else:
+            out = traced(x)
+        found.append((out, *torch.autograd.grad(out.square().sum(), list(traced.parameters()))))
+    for plain_, fast_ in zip(*found, strict=True):
+        assert torch.allclose(plain_, fast_, rtol=1e-3, atol=1e-3 * float(plain_.detach().abs().max()))

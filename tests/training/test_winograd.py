@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from penstock.engine.native import ISA_VARIABLE, available_isas, native
-from penstock.training.winograd import FastLayers, conv3x3, fits
+from penstock.training.fast_layers import FastLayers
+from penstock.training.winograd import conv3x3, fits
 
 _SHAPES = st.tuples(
     st.integers(1, 4),  # images

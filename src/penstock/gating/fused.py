@@ -73,22 +73,42 @@ faster_norm_gate: ContextVar[NormGate | None] = ContextVar("faster_norm_gate", d
 """What training puts in the place of the form above, where it has something faster."""
 
 
-def norm_gate(z: Tensor, shift: Tensor, gains: Tensor, norm: nn.BatchNorm2d, activation: nn.Module) -> Tensor:
-    """activation(π · (norm(z) + β)); the norm has no γ and β. z: (n, c, h, w); shift: (c,); gains: (n, c)."""
+def norm_gate(
+    z: Tensor,
+    shift: Tensor,
+    gains: Tensor,
+    norm: nn.BatchNorm2d,
+    activation: nn.Module,
+    relu_follows: bool = False,
+) -> Tensor:
+    """activation(π · (norm(z) + β)); the norm has no γ and β. z: (n, c, h, w); shift: (c,); gains: (n, c).
+
+    relu_follows: the result goes into a ReLU and nowhere else, so it may be clamped here already.
+    """
     if norm.training and norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
     faster = faster_norm_gate.get()
     if faster is None or z.dtype != torch.float32:
         return activation(_NormGate.apply(z, shift, gains, norm))
-    clamps = type(activation) is nn.ReLU and not activation._forward_hooks
+    own = type(activation) is nn.ReLU and not activation._forward_hooks
+    clamps = own or (relu_follows and type(activation) is nn.Identity)
     out, sums = faster(z, shift, gains, norm, clamps)
-    if not clamps:
-        out = activation(out)
-        if type(activation) is not nn.Identity:
-            return out
-    # The next gate wants these sums; they hold until somebody writes into the map.
-    out._penstock_sums = (out._version, sums)  # type: ignore[attr-defined]
+    if not own and type(activation) is not nn.Identity:
+        return activation(out)
+    out._penstock_known = (out._version, sums, clamps)  # type: ignore[attr-defined]
     return out
+
+
+def known_sums(x: Tensor) -> Tensor | None:
+    """Σ |x| over each map if `norm_gate` left it with x and nobody has written into x since."""
+    version, sums, _ = getattr(x, "_penstock_known", (-1, None, False))
+    return sums if version == x._version else None
+
+
+def known_clamped(x: Tensor) -> bool:
+    """Whether x is known to be a ReLU's result already."""
+    version, _, clamped = getattr(x, "_penstock_known", (-1, None, False))
+    return clamped and version == x._version
 
 
 def fits_norm_gate(z: Tensor, gains: Tensor, norm: nn.Module) -> bool:
@@ -109,5 +129,5 @@ def fits_norm_gate(z: Tensor, gains: Tensor, norm: nn.Module) -> bool:
 
 def absolute_sum(x: Tensor) -> Tensor:
     """Σ |x| over each map, its gradient in one allocation. x: (n, c, h, w) → (n, c)."""
-    version, sums = getattr(x, "_penstock_sums", (-1, x))
-    return sums if version == x._version else _AbsoluteSum.apply(x)
+    known = known_sums(x)
+    return _AbsoluteSum.apply(x) if known is None else known

@@ -95,6 +95,7 @@ class GatedConv2d(nn.Module):
         # weights because a checkpoint carries the density itself.
         self.register_buffer("winners", torch.zeros((), dtype=torch.int64), persistent=False)
         self.image_winners: Tensor | None = None  # a count for each image instead; no state
+        self.relu_follows = False  # training may then clamp at once; set by who knows the graph
         self._density = 1.0
         self.density = density
         self.saliency: Tensor | None = None  # g of the last forward, for the penalty
@@ -119,7 +120,7 @@ class GatedConv2d(nn.Module):
         z = self.conv(x)
         if self.training and fits_norm_gate(z, self.gains, self.norm):
             assert isinstance(self.norm, nn.BatchNorm2d)
-            return norm_gate(z, self.shift, self.gains, self.norm, self.activation)
+            return norm_gate(z, self.shift, self.gains, self.norm, self.activation, self.relu_follows)
         features = self.norm(z) + self.shift[:, None, None]
         return self.activation(self.gains[:, :, None, None] * features)
 

@@ -27,6 +27,7 @@ from penstock.gating import gated_layers, saliency_penalty, set_density, set_ima
 from penstock.training import schedules
 from penstock.training.average import WeightAverage
 from penstock.training.evaluate import Score, evaluate
+from penstock.training.fast_layers import FastLayers, announce_relus
 from penstock.training.finite import first_broken_layer
 from penstock.training.losses import count_hits, freeze_norms, is_finite, parameter_groups, task_loss
 from penstock.training.parts import Shares
@@ -34,7 +35,6 @@ from penstock.training.processes import Processes
 from penstock.training.recipe import Recipe
 from penstock.training.record import write_record
 from penstock.training.state import STATE_FILE, RunState, collect, remove_leftovers, resume, save_state
-from penstock.training.winograd import FastLayers
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,7 @@ def train(
     if teacher is not None:
         teacher.to(processes.device, memory_format=layout).eval().requires_grad_(False)  # type: ignore[call-overload]
 
+    announce_relus(network)
     optimiser = torch.optim.SGD(
         parameter_groups(network, recipe.weight_decay),
         lr=recipe.learning_rate,

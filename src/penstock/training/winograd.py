@@ -1,9 +1,5 @@
 """Faster 3×3 convolutions for training on a CPU: forward and both gradients by Winograd's F(4×4, 3×3).
 
-    with FastLayers():
-        loss = criterion(network(images), labels)
-    loss.backward()
-
 Enters: any network; leaves: the same numbers to about 1e-5, in roughly half the time. Convolutions that do
 not fit (other kernels, strides, devices, types, or maps so small that tiles are mostly padding) take torch's
 own way.
@@ -11,18 +7,14 @@ own way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.overrides import TorchFunctionMode
 
-from penstock.gating.fused import faster_norm_gate
 from penstock.training.native import channels_last, trainer
-from penstock.training.norm_gate import native_norm_gate
 
 _CHANNELS = 16  # the width of the kernels' blocks
 _TILE = 4
@@ -105,28 +97,7 @@ def conv3x3(x: Tensor, weight: Tensor, padding: int = 1) -> Tensor:
     return _Convolution.apply(x, weight, padding)
 
 
-class FastLayers(TorchFunctionMode):
-    """A context in which convolutions, and the norms of gated layers, take the fast way wherever it fits."""
-
-    def __enter__(self) -> FastLayers:
-        self._before = faster_norm_gate.set(native_norm_gate)
-        super().__enter__()
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        super().__exit__(*raised)
-        faster_norm_gate.reset(self._before)
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is F.conv2d:
-            return _conv2d(*args, **kwargs)
-        return func(*args, **kwargs)
-
-
-def _conv2d(
+def conv2d(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
