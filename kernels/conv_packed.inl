@@ -9,37 +9,36 @@ constexpr int kStrip = 2 * kLanes;
 
 // A run of output pixels of one row inside a strip.
 struct StripRun {
-  std::ptrdiff_t output;  // offset of the first pixel in the output plane
-  int begin, count;       // inside the strip
+  std::ptrdiff_t input, output;  // offsets of the first pixel's input and of the pixel itself in their planes
+  int begin, count;              // inside the strip
 };
 
 // One vector of a run: where its input pixels start, and where it goes inside the strip.
 struct StripCopy {
   std::ptrdiff_t input;
-  int to;
+  int to, count;
 };
 
 struct Strip {
   StripRun runs[kStrip];
-  StripCopy copies[kStrip];
-  int run_count = 0, copy_count = 0;
-  int pixels = 0;
+  int run_count = 0, pixels = 0;
 };
 
-static void set_strip(const PackedArgs& a, int pixel, Strip& strip) {
-  strip.run_count = strip.copy_count = strip.pixels = 0;
-  int y = pixel / a.out.width, x = pixel % a.out.width;
+// The strip that begins at pixel (y, x), which moves on to the next.
+static void next_strip(const PackedArgs& a, int& y, int& x, Strip& strip) {
+  strip.run_count = strip.pixels = 0;
   while (strip.pixels < kStrip && y < a.out.height) {
     const int row = a.out.width - x, room = kStrip - strip.pixels;
     const int count = row < room ? row : room;
-    const std::ptrdiff_t input = static_cast<std::ptrdiff_t>(y) * a.stride_h * a.in_pitch;
-    for (int i = 0; i < count; i += kLanes) {
-      strip.copies[strip.copy_count++] = {input + static_cast<std::ptrdiff_t>(x + i) * a.stride_w, strip.pixels + i};
-    }
-    strip.runs[strip.run_count++] = {static_cast<std::ptrdiff_t>(y) * a.out.pitch + x, strip.pixels, count};
+    strip.runs[strip.run_count++] = {
+        static_cast<std::ptrdiff_t>(y) * a.stride_h * a.in_pitch + static_cast<std::ptrdiff_t>(x) * a.stride_w,
+        static_cast<std::ptrdiff_t>(y) * a.out.pitch + x, strip.pixels, count};
     strip.pixels += count;
-    x = 0;
-    ++y;
+    x += count;
+    if (x == a.out.width) {
+      x = 0;
+      ++y;
+    }
   }
 }
 
@@ -54,21 +53,38 @@ PENSTOCK_INLINE Vec load_strided(const float* p, int stride, int count) {
   return load(lanes);
 }
 
-// Vectors may run past the end of a run: what follows is packed later and overwrites it.
-template <int kStride>
-static void pack_strip(const PackedArgs& a, const Strip& strip, int slot_begin, int slot_end, float* to) {
+// Vectors may run past the end of a run: what follows is packed later and overwrites it. kCopies is the number of
+// vectors when it is known, else 0.
+template <int kStride, int kCopies>
+static void pack_copies(const PackedArgs& a, const StripCopy* copies, int copy_count, int slot_begin, int slot_end,
+                        float* to) {
+  const int n = kCopies ? kCopies : copy_count;
   for (int slot = slot_begin; slot < slot_end; ++slot) {
     const float* plane = a.input + slot * a.in_stride;
     for (int t = 0; t < a.tap_count; ++t, to += kStrip) {
       const float* from = plane + a.taps[t];
-      for (int c = 0; c < strip.copy_count; ++c) {
-        const StripCopy& copy = strip.copies[c];
-        // For long strides: pixels of this copy's run that are left.
-        const int end = c + 1 < strip.copy_count ? strip.copies[c + 1].to : strip.pixels;
-        store(to + copy.to, load_strided<kStride>(from + copy.input, a.stride_w, end - copy.to));
+#pragma GCC unroll 4
+      for (int c = 0; c < n; ++c) {
+        store(to + copies[c].to, load_strided<kStride>(from + copies[c].input, a.stride_w, copies[c].count));
       }
     }
   }
+}
+
+template <int kStride>
+static void pack_strip(const PackedArgs& a, const Strip& strip, int slot_begin, int slot_end, float* to) {
+  StripCopy copies[kStrip];
+  int n = 0;
+  for (int r = 0; r < strip.run_count; ++r) {
+    const StripRun& run = strip.runs[r];
+    for (int i = 0; i < run.count; i += kLanes) {
+      copies[n++] = {run.input + static_cast<std::ptrdiff_t>(i) * a.stride_w, run.begin + i, run.count - i};
+    }
+  }
+  // Two when the strip lies in one row, three when it lies in two.
+  if (n == 2) return pack_copies<kStride, 2>(a, copies, n, slot_begin, slot_end, to);
+  if (n == 3) return pack_copies<kStride, 3>(a, copies, n, slot_begin, slot_end, to);
+  pack_copies<kStride, 0>(a, copies, n, slot_begin, slot_end, to);
 }
 
 // O outputs x V vectors from `packed`, finished, to `to`; kTaps is the number of taps when it is known, else 0.
@@ -92,6 +108,16 @@ static void multiply_strip(const PackedArgs& a, const float* const* rows, const 
       accumulate<O, V>(acc, packed, weights, first + t);
       packed += kStrip;
     }
+  }
+  // Without a call inside, sums stay in registers.
+  if (a.out.activation < 0) {
+#pragma GCC unroll 8
+    for (int o = 0; o < O; ++o) {
+      const Finish f = finish_of(a.out, plane + o);
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) store(to + o * step + v * kLanes, finish_clamped(acc[o][v], f, a.out));
+    }
+    return;
   }
 #pragma GCC unroll 8
   for (int o = 0; o < O; ++o) {
@@ -134,9 +160,11 @@ static void packed_block(const PackedArgs& a, int plane_begin, int plane_end, in
                          int slot_end, int pixel_begin, int pixel_end) {
   const std::ptrdiff_t strip_floats = static_cast<std::ptrdiff_t>(slot_end - slot_begin) * a.tap_count * kStrip;
   Strip strip;
+  const int first_y = pixel_begin / a.out.width, first_x = pixel_begin % a.out.width;
+  int y = first_y, x = first_x;
   float* to = a.packed;
   for (int pixel = pixel_begin; pixel < pixel_end; pixel += kStrip, to += strip_floats) {
-    set_strip(a, pixel, strip);
+    next_strip(a, y, x, strip);
     if (a.stride_w == 1) {
       pack_strip<1>(a, strip, slot_begin, slot_end, to);
     } else if (a.stride_w == 2) {
@@ -156,8 +184,10 @@ static void packed_block(const PackedArgs& a, int plane_begin, int plane_end, in
     }
     float* plane = out.planes + first * out.stride + out.origin;
     const float* packed = a.packed;
+    y = first_y;
+    x = first_x;
     for (int pixel = pixel_begin; pixel < pixel_end; pixel += kStrip, packed += strip_floats) {
-      set_strip(a, pixel, strip);
+      next_strip(a, y, x, strip);
       const StripFunction multiply = strip_function(a.tap_count, last - first, strip.pixels > kLanes ? 2 : 1);
       const bool whole = strip.runs[0].count == kStrip;
       // Runs are read a vector at a time, so the buffer has one more vector than the strips.
