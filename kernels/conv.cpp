@@ -122,7 +122,7 @@ std::string why_not(const ConvShape& s, ConvAlgorithm algorithm) {
     case ConvAlgorithm::winograd4:
       return winograd_fits(s) ? "" : "Winograd needs a 3x3 kernel with stride 1, dilation 1 and one group";
     case ConvAlgorithm::winograd_rows:
-      return rows_fit(s) ? "" : "Winograd down the rows needs a 7x7 kernel with stride 2, dilation 1 and one group";
+      return rows_fit(s) ? "" : "Winograd down the rows needs 3x3 with stride 1 or 7x7 with stride 2, dilation 1 and one group";
   }
   return "unknown algorithm " + number(static_cast<int>(algorithm));
 }

@@ -111,7 +111,8 @@ constexpr int kWinogradPanel = 6;  // output channels that the inner loop comput
 constexpr int kWinogradChunk = 64;  // inputs whose weights are transformed at a time, at most
 constexpr int kWinogradOuts = 24;  // output channels that share one pass over the transformed input
 
-// Winograd F(4, 4) down the rows of a 7x7 kernel of stride 2: weights are [out][position][in][row phase][7 columns].
+// Winograd down the rows of a 3x3 kernel, or of a 7x7 kernel of stride 2; weights are [out][position][in][row
+// phase][column].
 struct RowsArgs {
   const float* input;  // plane 0, at its base
   std::ptrdiff_t in_stride, in_origin;
@@ -126,8 +127,7 @@ struct RowsArgs {
   ConvOutput out;
 };
 
-constexpr int kRowsOut = 4;        // output rows of a tile
-constexpr int kRowsPositions = 7;  // what they become
+constexpr int kRowsOut = 4;  // output rows of a tile
 
 struct WinogradKernels {
   // Transforms input slots [begin, end) of the block.
@@ -147,7 +147,8 @@ struct ConvKernels {
   // Units are (block, split), or (block, group) when there are several groups.
   void (*packed)(const PackedArgs&, int unit_begin, int unit_end);
   // Units are tile rows.
-  void (*rows)(const RowsArgs&, int unit_begin, int unit_end);
+  void (*rows3)(const RowsArgs&, int unit_begin, int unit_end);
+  void (*rows7)(const RowsArgs&, int unit_begin, int unit_end);
 };
 
 // Null when the set was not compiled in.

@@ -7,9 +7,9 @@
 
 #include "conv_packed.inl"
 
-#include "conv_rows.inl"
-
 #include "conv_winograd.inl"
+
+#include "conv_rows.inl"
 
 namespace penstock {
 namespace PENSTOCK_ISA {
@@ -21,7 +21,8 @@ static const ConvKernels kTable = {kLanes,
                                    run_direct,
                                    run_split,
                                    run_packed,
-                                   run_rows};
+                                   run_rows<Rows3>,
+                                   run_rows<Rows7>};
 
 }  // namespace PENSTOCK_ISA
 }  // namespace penstock
