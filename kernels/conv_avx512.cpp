@@ -12,6 +12,7 @@
 
 // GCC 12 warns about its own header here (its "undefined" vectors).
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512dq,avx512vl,avx2,fma")
 #define PENSTOCK_ISA avx512

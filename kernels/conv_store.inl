@@ -59,10 +59,12 @@ PENSTOCK_INLINE Finish finish_of(const ConvOutput& out, int plane) {
   return {splat(out.gain ? out.gain[plane] : 1.0f), splat(out.bias[out.list[plane]])};
 }
 
+// The value comes second: min and max then pass on what is not a number, as the framework does.
+PENSTOCK_INLINE Vec clamp(Vec v, Vec low, Vec high) { return min(high, max(low, v)); }
+
 // With a clamp, which is all that most networks need.
 PENSTOCK_INLINE Vec finish_clamped(Vec acc, const Finish& f, const ConvOutput& out) {
-  // The value comes second: min and max then pass on what is not a number, as the framework does.
-  return min(splat(out.high), max(splat(out.low), (acc + f.bias) * f.gain));
+  return clamp((acc + f.bias) * f.gain, splat(out.low), splat(out.high));
 }
 
 PENSTOCK_INLINE Vec finish(Vec acc, const Finish& f, const ConvOutput& out) {

@@ -24,11 +24,42 @@ constexpr int kPanelFloats = kPanelQuads * 4;
 namespace penstock {
 namespace PENSTOCK_ISA {
 
+// The usual case on its own, where registers suffice: groups of tiles that lie in one tile row, and a clamp for an
+// activation. Unless kWhole, `height` rows of `run` pixels are inside the plane.
+template <typename Tile, bool kWhole>
+__attribute__((noinline)) static void back_in_row(const ConvOutput& out, const Finish& finish, const float* sums,
+                                                  std::ptrdiff_t group_step, int groups, float* to, int height,
+                                                  int run) {
+  constexpr int kPixels = Tile::kOut / 2 * kLanes;
+  const Finish f = finish;
+  const Vec low = splat(out.low), high = splat(out.high);
+  const std::ptrdiff_t next_plane = out.stride, pitch = out.pitch;
+  for (int group = 0; group < groups; ++group, sums += kGroupFloats, to += kPixels) {
+    const Series rows = series(to, pitch);
+    Tile::back(sums, group_step, [&](int v, const Vec* values) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+      for (int y = 0; y < Tile::kOut; ++y) {
+        if (!kWhole && y >= height) break;
+        float* at = place(rows, y) + v * kLanes;
+        // The same row of the next plane, which will be written next.
+        __builtin_prefetch(at + next_plane, 1);
+        const Vec value = clamp((values[y] + f.bias) * f.gain, low, high);
+        if (kWhole || run >= (v + 1) * kLanes) {
+          store(at, value);
+        } else if (run > v * kLanes) {
+          store_first(at, value, run - v * kLanes);
+        }
+      }
+    });
+  }
+}
+
 // Transforms the sums of one output back and stores its pixels.
 template <typename Tile>
 static void winograd_back(const WinogradArgs& a, int plane, const float* sums, std::ptrdiff_t group_step) {
   constexpr int kVectors = Tile::kOut / 2;  // of one row of a group's pixels
-  const ConvOutput out = a.out;  // a copy, which stores of vectors cannot change
+  constexpr int kPixels = kVectors * kLanes;
+  const ConvOutput& out = a.out;
   const Finish f = finish_of(out, plane);
   float* pixels = out.planes + plane * out.stride + out.origin;
   int tile_y = a.tile_begin / a.tiles_x, tile_x = a.tile_begin % a.tiles_x;
@@ -39,63 +70,45 @@ static void winograd_back(const WinogradArgs& a, int plane, const float* sums, s
       ++tile_y;
     }
   };
-  for (int tile = a.tile_begin; tile < a.tile_end; tile += kTileGroup, sums += kGroupFloats) {
+  for (int tile = a.tile_begin; tile < a.tile_end;) {
     const int left = a.tile_end - tile;
     const int count = left < kTileGroup ? left : kTileGroup;
-    // Neighbours in one tile row make one run of pixels a row. A group that runs over the end of a tile row goes
-    // to a buffer first, and from there tile by tile.
-    const bool whole = tile_x + count <= a.tiles_x;
     const int room = out.width - tile_x * Tile::kOut;
-    float buffer[Tile::kOut * kVectors * kLanes];
-    float* to = buffer;
-    std::ptrdiff_t pitch = kVectors * kLanes;
-    int run = kVectors * kLanes, height = Tile::kOut;
-    if (whole) {
-      to = pixels + static_cast<std::ptrdiff_t>(tile_y) * Tile::kOut * out.pitch + tile_x * Tile::kOut;
-      pitch = out.pitch;
-      run = room < count * Tile::kOut ? room : count * Tile::kOut;
-      height = out.height - tile_y * Tile::kOut;
-    }
-    if (run == kVectors * kLanes && height >= Tile::kOut && out.activation < 0) {
-      // Nearly every group: whole vectors, and no call inside.
-      Tile::back(sums, group_step, [&](int v, const Vec* rows) __attribute__((always_inline)) {
-#pragma GCC unroll 4
-        for (int y = 0; y < Tile::kOut; ++y) {
-          float* at = to + y * pitch + v * kLanes;
-          // The same row of the next plane, which will be written next.
-          __builtin_prefetch(at + out.stride, 1);
-          store(at, finish_clamped(rows[y], f, out));
-        }
-      });
-    } else {
-      Tile::back(sums, group_step, [&](int v, const Vec* rows) __attribute__((always_inline)) {
-#pragma GCC unroll 4
-        for (int y = 0; y < Tile::kOut; ++y) {
-          if (y >= height) break;
-          const Vec value = finish(rows[y], f, out);
-          float* at = to + y * pitch + v * kLanes;
-          if (run >= (v + 1) * kLanes) {
-            store(at, value);
-          } else if (run > v * kLanes) {
-            store_first(at, value, run - v * kLanes);
-          }
-        }
-      });
-    }
-    if (whole) {
-      advance(count);
+    const int height = out.height - tile_y * Tile::kOut;
+    float* const first = pixels + static_cast<std::ptrdiff_t>(tile_y) * Tile::kOut * out.pitch + tile_x * Tile::kOut;
+    if (tile_x + count <= a.tiles_x && out.activation < 0) {
+      const int row_tiles = left < a.tiles_x - tile_x ? left : a.tiles_x - tile_x;
+      const int whole = row_tiles * Tile::kOut <= room ? row_tiles / kTileGroup : room / kPixels;
+      const int groups = whole > 0 && height >= Tile::kOut ? whole : 1;
+      const int tiles = groups * kTileGroup < left ? groups * kTileGroup : left;
+      if (whole > 0 && height >= Tile::kOut) {
+        back_in_row<Tile, true>(out, f, sums, group_step, groups, first, height, kPixels);
+      } else {
+        const int run = room < tiles * Tile::kOut ? room : tiles * Tile::kOut;
+        back_in_row<Tile, false>(out, f, sums, group_step, 1, first, height, run);
+      }
+      sums += groups * kGroupFloats;
+      tile += tiles;
+      advance(tiles);
       continue;
     }
+    // The rest goes to a buffer first, and from there tile by tile.
+    float buffer[Tile::kOut * kPixels];
+    Tile::back(sums, group_step, [&](int v, const Vec* rows) __attribute__((always_inline)) {
+      for (int y = 0; y < Tile::kOut; ++y) store(buffer + y * kPixels + v * kLanes, finish(rows[y], f, out));
+    });
     for (int t = 0; t < count; ++t) {
       const int x = tile_x * Tile::kOut;
       const int columns = out.width - x < Tile::kOut ? out.width - x : Tile::kOut;
       for (int y = 0; y < Tile::kOut && tile_y * Tile::kOut + y < out.height; ++y) {
         float* at = pixels + static_cast<std::ptrdiff_t>(tile_y * Tile::kOut + y) * out.pitch + x;
-        const float* from = buffer + y * pitch + t * Tile::kOut;
+        const float* from = buffer + y * kPixels + t * Tile::kOut;
         for (int i = 0; i < columns; ++i) at[i] = from[i];
       }
       advance(1);
     }
+    sums += kGroupFloats;
+    tile += count;
   }
 }
 

@@ -20,6 +20,7 @@ static void transform_down(const WinogradArgs& a, const float* pixels, int tile_
     row[r] = y < 0 || y >= a.height ? a.zero_row : pixels + static_cast<std::ptrdiff_t>(y) * a.in_pitch + first_x;
   }
   const std::ptrdiff_t next_channel = a.in_stride;
+  const Series down = series(rows, pitch);
   // Columns past the right padding belong to no output of this plane; zeros keep what lies there out.
   const int columns = (x_end - x_begin) * Tile::kOut + 2;
   const int inside = a.width + a.pad_w - first_x;
@@ -34,7 +35,7 @@ static void transform_down(const WinogradArgs& a, const float* pixels, int tile_
     }
     Tile::forward(d, v);
 #pragma GCC unroll 6
-    for (int r = 0; r < Tile::kIn; ++r) store(rows + r * pitch + x, v[r]);
+    for (int r = 0; r < Tile::kIn; ++r) store(place(down, r) + x, v[r]);
   }
   const int end = columns + kGroupFloats;
   for (int r = 0; r < Tile::kIn; ++r) {

@@ -58,48 +58,54 @@ static MultiplyFunction multiply_function(int outs, int vectors) {
   return kTable[outs - 1][vectors - 1];
 }
 
-// The same with a panel of weights packed as [input][out][4], in chunks of inputs that add up in `sums`. `next` is a
-// row of filters that will be transformed soon, to be fetched at the places of `list`.
+// The same with a panel of weights packed as [input][out][4], in chunks of inputs that add up in `sums`. With kFetch each
+// group's pass fetches a row of filters that will be transformed soon, at the places of `list`.
 template <int O, int V, bool kFetch>
-static void multiply_fresh_tile(const float* panel, const float* transformed, int count, bool first, float* sums,
-                                std::ptrdiff_t out_step, const float* next, const std::int32_t* list) {
-  Vec acc[O][V];
-#pragma GCC unroll 8
-  for (int o = 0; o < O; ++o) {
-#pragma GCC unroll 2
-    for (int v = 0; v < V; ++v) acc[o][v] = first ? zero() : load(sums + o * out_step + v * kLanes);
-  }
-  for (int i = 0; i < count; ++i, panel += kPanelFloats, transformed += kGroupFloats) {
-    if (kFetch) __builtin_prefetch(next + static_cast<std::ptrdiff_t>(list[i]) * 9, 0, 2);
-    Vec tiles[V];
-#pragma GCC unroll 2
-    for (int v = 0; v < V; ++v) tiles[v] = load(transformed + v * kLanes);
+static void multiply_fresh_tiles(const float* panel, const float* transformed, std::ptrdiff_t tiles_step, int groups,
+                                 int count, bool first, float* sums, std::ptrdiff_t out_step, const float* const* next,
+                                 const std::int32_t* list) {
+  for (int group = 0; group < groups; ++group, transformed += tiles_step, sums += kGroupFloats) {
+    Vec acc[O][V];
 #pragma GCC unroll 8
     for (int o = 0; o < O; ++o) {
-      const Vec quad = splat_quad(panel + o * 4);
 #pragma GCC unroll 2
-      for (int v = 0; v < V; ++v) acc[o][v] = fma(quad, tiles[v], acc[o][v]);
+      for (int v = 0; v < V; ++v) acc[o][v] = first ? zero() : load(sums + o * out_step + v * kLanes);
     }
-  }
-#pragma GCC unroll 8
-  for (int o = 0; o < O; ++o) {
+    const float* ahead = kFetch ? next[group] : nullptr;
+    const float* weights = panel;
+    const float* at_tiles = transformed;
+    for (int i = 0; i < count; ++i, weights += kPanelFloats, at_tiles += kGroupFloats) {
+      if (kFetch) __builtin_prefetch(ahead + static_cast<std::ptrdiff_t>(list[i]) * 9, 0, 2);
+      Vec tiles[V];
 #pragma GCC unroll 2
-    for (int v = 0; v < V; ++v) store(sums + o * out_step + v * kLanes, acc[o][v]);
+      for (int v = 0; v < V; ++v) tiles[v] = load(at_tiles + v * kLanes);
+#pragma GCC unroll 8
+      for (int o = 0; o < O; ++o) {
+        const Vec quad = splat_quad(weights + o * 4);
+#pragma GCC unroll 2
+        for (int v = 0; v < V; ++v) acc[o][v] = fma(quad, tiles[v], acc[o][v]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int o = 0; o < O; ++o) {
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) store(sums + o * out_step + v * kLanes, acc[o][v]);
+    }
   }
 }
 
-using MultiplyFreshFunction = void (*)(const float*, const float*, int, bool, float*, std::ptrdiff_t, const float*,
-                                       const std::int32_t*);
+using MultiplyFreshFunction = void (*)(const float*, const float*, std::ptrdiff_t, int, int, bool, float*,
+                                       std::ptrdiff_t, const float* const*, const std::int32_t*);
 
 template <bool kFetch>
 static MultiplyFreshFunction multiply_fresh_function(int outs, int vectors) {
   static constexpr MultiplyFreshFunction kTable[kWinogradPanel][2] = {
-      {multiply_fresh_tile<1, 1, kFetch>, multiply_fresh_tile<1, 2, kFetch>},
-      {multiply_fresh_tile<2, 1, kFetch>, multiply_fresh_tile<2, 2, kFetch>},
-      {multiply_fresh_tile<3, 1, kFetch>, multiply_fresh_tile<3, 2, kFetch>},
-      {multiply_fresh_tile<4, 1, kFetch>, multiply_fresh_tile<4, 2, kFetch>},
-      {multiply_fresh_tile<5, 1, kFetch>, multiply_fresh_tile<5, 2, kFetch>},
-      {multiply_fresh_tile<6, 1, kFetch>, multiply_fresh_tile<6, 2, kFetch>}};
+      {multiply_fresh_tiles<1, 1, kFetch>, multiply_fresh_tiles<1, 2, kFetch>},
+      {multiply_fresh_tiles<2, 1, kFetch>, multiply_fresh_tiles<2, 2, kFetch>},
+      {multiply_fresh_tiles<3, 1, kFetch>, multiply_fresh_tiles<3, 2, kFetch>},
+      {multiply_fresh_tiles<4, 1, kFetch>, multiply_fresh_tiles<4, 2, kFetch>},
+      {multiply_fresh_tiles<5, 1, kFetch>, multiply_fresh_tiles<5, 2, kFetch>},
+      {multiply_fresh_tiles<6, 1, kFetch>, multiply_fresh_tiles<6, 2, kFetch>}};
   return kTable[outs - 1][vectors - 1];
 }
 
@@ -199,22 +205,32 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
         transform_filters<Tile, kPanelQuads - kQuads>(rows, a.in_list + chunk, count, a.panel, group_step);
       }
       // While this panel is multiplied the next one's filters arrive, if the list leaves gaps that the hardware cannot
-      // foresee: the first calls fetch the line in which each begins, further ones the line in which it ends.
+      // foresee: the first passes fetch the line in which each begins, further ones the line in which it ends.
       const bool more = panel + 1 < e.panels;
       const int next_panel = more ? panel + 1 : 0, next_outs = e.first(next_panel + 1) - e.first(next_panel);
       const std::int32_t* next_list = a.in_list + chunk + (more || chunk + 2 * a.chunk > a.in_count ? 0 : a.chunk);
-      int call = 0;
+      const float* next[2 * kWinogradPanel];
+      for (int o = 0; o < next_outs; ++o) {
+        next[o] = filters_of(next_panel, o);
+        next[o + next_outs] = next[o] + 8;
+      }
+      int to_fetch = a.in_count < a.in_channels ? 2 * next_outs : 0;
+      const float* const* fetched = next;
+      const int whole = e.last_vectors == 2 ? e.groups : e.groups - 1;
       for (int g = 0; g < Tile::kGroups; ++g) {
         const float* transformed = a.transformed + g * e.groups * e.tiles_step + chunk * kGroupFloats;
         float* sums = a.sums + first * e.sum_out + g * e.sum_group;
-        for (int t = 0; t < e.groups; ++t, ++call) {
-          const bool fetch = a.in_count < a.in_channels && call < 2 * next_outs;
-          const float* next = fetch ? filters_of(next_panel, call % next_outs) + (call < next_outs ? 0 : 8) : nullptr;
-          const auto multiply = fetch ? multiply_fresh_function<true>(outs, e.vectors(t))
-                                      : multiply_fresh_function<false>(outs, e.vectors(t));
-          multiply(a.panel + g * group_step, transformed + t * e.tiles_step, count, chunk == 0,
-                   sums + t * kGroupFloats, e.sum_out, next, next_list);
-        }
+        const auto multiply = [&](MultiplyFreshFunction function, int begin, int end) {
+          if (begin == end) return;
+          function(a.panel + g * group_step, transformed + begin * e.tiles_step, e.tiles_step, end - begin, count,
+                   chunk == 0, sums + begin * kGroupFloats, e.sum_out, fetched, next_list);
+        };
+        const int fetching = to_fetch < whole ? to_fetch : whole;
+        multiply(multiply_fresh_function<true>(outs, 2), 0, fetching);
+        multiply(multiply_fresh_function<false>(outs, 2), fetching, whole);
+        multiply(multiply_fresh_function<false>(outs, 1), whole, e.groups);
+        to_fetch -= fetching;
+        fetched += fetching;
       }
     }
   }

@@ -9,6 +9,16 @@
 namespace penstock {
 namespace PENSTOCK_ISA {
 
+// Place j of a series `step` apart. Three base addresses reach nine places; nine offsets would not fit in registers.
+struct Series {
+  const std::ptrdiff_t step;
+  float* const base[3];
+};
+PENSTOCK_INLINE Series series(float* first, std::ptrdiff_t step) {
+  return {step, {first, first + 3 * step, first + 6 * step}};
+}
+PENSTOCK_INLINE float* place(const Series& s, int j) { return s.base[j / 3] + j % 3 * s.step; }
+
 // Rows 0..3 of three columns become three columns of four rows (lane 3 of the rows is not used).
 PENSTOCK_INLINE void columns_of(const Vec* rows, Vec (&columns)[3]) {
   const Vec lo01 = zip_lo(rows[0], rows[1]), lo23 = zip_lo(rows[2], rows[3]);
@@ -125,13 +135,14 @@ struct Tile4 {
   }
 
   PENSTOCK_INLINE void filter(const float* const* w, std::ptrdiff_t at, float* to, std::ptrdiff_t step) {
+    const Series out = series(to, step);
     const Vec g0 = load_quads(w, at), g1 = load_quads(w, at + 3), g2 = load_quads(w, at + 6);
     Vec down[6], c[3], u[6];
     filter_axis(g0, g1, g2, down);
     columns_of(down, c);
     filter_axis(c[0], c[1], c[2], u);
 #pragma GCC unroll 6
-    for (int j = 0; j < 6; ++j) store(to + j * step, u[j]);
+    for (int j = 0; j < 6; ++j) store(place(out, j), u[j]);
     // Rows 4 and 5: lanes are (row 4, row 5) of an even and of an odd position across.
     static const float kAcross[3][3][4] = {
         {{0.25f, 0.25f, -1.0f / 6, -1.0f / 6}, {0, 0, -1.0f / 6, -1.0f / 6}, {0, 0, -1.0f / 6, -1.0f / 6}},
@@ -145,61 +156,69 @@ struct Tile4 {
     for (int k = 0; k < 3; ++k) {
       Vec v = splat_quad(kAcross[k][0]) * x0;
       v = fma(splat_quad(kAcross[k][1]), x1, v);
-      store(to + (6 + k) * step, fma(splat_quad(kAcross[k][2]), x2, v));
+      store(place(out, 6 + k), fma(splat_quad(kAcross[k][2]), x2, v));
     }
   }
 
+  // Rows have just been written a vector at a time and are read likewise: a load across two stores would wait for both
+  // to reach the cache.
   PENSTOCK_INLINE void across(const float* rows, std::ptrdiff_t pitch, float* to, std::ptrdiff_t step) {
+    const Series out = series(to, step);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const float* x = rows + half * kLanes;
-      Vec d[6], v[6];
+      Vec d[6], next[4], v[6];
 #pragma GCC unroll 4
-      for (int r = 0; r < 4; ++r) d[r] = load(x + r * pitch);
+      for (int r = 0; r < 4; ++r) {
+        d[r] = load(x + r * pitch);
+        next[r] = next_quads(d[r], load(x + r * pitch + kLanes));
+      }
       transpose_quads(d[0], d[1], d[2], d[3]);
-      const Vec next01 = zip_lo(load(x + 4), load(x + pitch + 4));
-      const Vec next23 = zip_lo(load(x + 2 * pitch + 4), load(x + 3 * pitch + 4));
+      const Vec next01 = zip_lo(next[0], next[1]), next23 = zip_lo(next[2], next[3]);
       d[4] = join_lo(next01, next23);
       d[5] = join_hi(next01, next23);
       forward(d, v);
 #pragma GCC unroll 6
-      for (int j = 0; j < 6; ++j) store(to + j * step + half * kLanes, v[j]);
+      for (int j = 0; j < 6; ++j) store(place(out, j) + half * kLanes, v[j]);
     }
     // Rows 4 and 5 of both halves share vectors.
     const float* r4 = rows + 4 * pitch;
     const float* r5 = rows + 5 * pitch;
+    const Vec a4 = load(r4), b4 = load(r4 + kLanes), c4 = load(r4 + 2 * kLanes);
+    const Vec a5 = load(r5), b5 = load(r5 + kLanes), c5 = load(r5 + 2 * kLanes);
     Vec d[6], v[6];
     {
-      const Vec a = zip_lo(load(r4), load(r5)), b = zip_lo(load(r4 + kLanes), load(r5 + kLanes));
+      const Vec a = zip_lo(a4, a5), b = zip_lo(b4, b5);
       d[0] = join_lo(a, b);
       d[1] = join_hi(a, b);
     }
     {
-      const Vec a = zip_hi(load(r4), load(r5)), b = zip_hi(load(r4 + kLanes), load(r5 + kLanes));
+      const Vec a = zip_hi(a4, a5), b = zip_hi(b4, b5);
       d[2] = join_lo(a, b);
       d[3] = join_hi(a, b);
     }
     {
-      const Vec a = zip_lo(load(r4 + 4), load(r5 + 4)), b = zip_lo(load(r4 + kLanes + 4), load(r5 + kLanes + 4));
+      const Vec a = zip_lo(next_quads(a4, b4), next_quads(a5, b5)), b = zip_lo(next_quads(b4, c4), next_quads(b5, c5));
       d[4] = join_lo(a, b);
       d[5] = join_hi(a, b);
     }
     forward(d, v);
 #pragma GCC unroll 3
     for (int k = 0; k < 3; ++k) {
-      store(to + (6 + k) * step, join_lo(v[2 * k], v[2 * k + 1]));
-      store(to + (6 + k) * step + kLanes, join_hi(v[2 * k], v[2 * k + 1]));
+      store(place(out, 6 + k), join_lo(v[2 * k], v[2 * k + 1]));
+      store(place(out, 6 + k) + kLanes, join_hi(v[2 * k], v[2 * k + 1]));
     }
   }
 
   template <typename Put>
   PENSTOCK_INLINE void back(const float* from, std::ptrdiff_t step, const Put& put) {
+    const Series in = series(const_cast<float*>(from), step);
     Vec z[4];
     {
       Vec m[6];
 #pragma GCC unroll 3
       for (int k = 0; k < 3; ++k) {
-        const Vec a = load(from + (6 + k) * step), b = load(from + (6 + k) * step + kLanes);
+        const Vec a = load(place(in, 6 + k)), b = load(place(in, 6 + k) + kLanes);
         m[2 * k] = join_lo(a, b);
         m[2 * k + 1] = join_hi(a, b);
       }
@@ -209,7 +228,7 @@ struct Tile4 {
     for (int half = 0; half < 2; ++half) {
       Vec m[6], t[4];
 #pragma GCC unroll 6
-      for (int j = 0; j < 6; ++j) m[j] = load(from + j * step + half * kLanes);
+      for (int j = 0; j < 6; ++j) m[j] = load(place(in, j) + half * kLanes);
       backward(m, t);
       transpose_quads(t[0], t[1], t[2], t[3]);
       const Vec z01 = half == 0 ? zip_lo(z[0], z[1]) : zip_hi(z[0], z[1]);

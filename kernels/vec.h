@@ -54,6 +54,10 @@ PENSTOCK_INLINE Vec zip_lo(Vec a, Vec b) { return _mm512_unpacklo_ps(a, b); }
 PENSTOCK_INLINE Vec zip_hi(Vec a, Vec b) { return _mm512_unpackhi_ps(a, b); }
 PENSTOCK_INLINE Vec join_lo(Vec a, Vec b) { return _mm512_shuffle_ps(a, b, 0x44); }
 PENSTOCK_INLINE Vec join_hi(Vec a, Vec b) { return _mm512_shuffle_ps(a, b, 0xee); }
+// Quads 1, 2, ... of a, then quad 0 of b.
+PENSTOCK_INLINE Vec next_quads(Vec a, Vec b) {
+  return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), 4));
+}
 PENSTOCK_INLINE Vec round(Vec v) { return _mm512_roundscale_ps(v, 8); }
 // 2^n for whole n in the range of normal numbers.
 PENSTOCK_INLINE Vec exp2_whole(Vec n) {
@@ -105,6 +109,7 @@ PENSTOCK_INLINE Vec zip_lo(Vec a, Vec b) { return _mm256_unpacklo_ps(a, b); }
 PENSTOCK_INLINE Vec zip_hi(Vec a, Vec b) { return _mm256_unpackhi_ps(a, b); }
 PENSTOCK_INLINE Vec join_lo(Vec a, Vec b) { return _mm256_shuffle_ps(a, b, 0x44); }
 PENSTOCK_INLINE Vec join_hi(Vec a, Vec b) { return _mm256_shuffle_ps(a, b, 0xee); }
+PENSTOCK_INLINE Vec next_quads(Vec a, Vec b) { return _mm256_permute2f128_ps(a, b, 0x21); }
 PENSTOCK_INLINE Vec round(Vec v) { return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 PENSTOCK_INLINE Vec exp2_whole(Vec n) {
   const __m256i e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
@@ -143,6 +148,7 @@ PENSTOCK_INLINE Vec zip_lo(Vec a, Vec b) { return __builtin_shuffle(a, b, VecInt
 PENSTOCK_INLINE Vec zip_hi(Vec a, Vec b) { return __builtin_shuffle(a, b, VecInt{2, 6, 3, 7}); }
 PENSTOCK_INLINE Vec join_lo(Vec a, Vec b) { return __builtin_shuffle(a, b, VecInt{0, 1, 4, 5}); }
 PENSTOCK_INLINE Vec join_hi(Vec a, Vec b) { return __builtin_shuffle(a, b, VecInt{2, 3, 6, 7}); }
+PENSTOCK_INLINE Vec next_quads(Vec, Vec b) { return b; }
 PENSTOCK_INLINE Vec round(Vec v) {
   for (int i = 0; i < 4; ++i) v[i] = __builtin_rintf(v[i]);
   return v;
