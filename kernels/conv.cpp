@@ -208,6 +208,11 @@ std::int64_t conv_macs(const ConvPlan& plan, const ConvTask& task) {
   return pairs * s.kernel_h * s.kernel_w * s.output.height * s.output.width;
 }
 
+std::int64_t conv_weights(const ConvPlan& plan) {
+  const ConvShape& s = plan.shape;
+  return std::int64_t{s.out_channels} * (s.in_channels / s.groups) * plan.taps();
+}
+
 int conv_stages(const ConvPlan& plan, const ConvTask& task) {
   switch (conv_algorithm(plan, task.in_count, task.out_count)) {
     case ConvAlgorithm::winograd2:

@@ -96,6 +96,8 @@ ConvAlgorithm conv_algorithm(const ConvPlan& plan, int in_count, int out_count);
 // of active output and active input of the same group, times kernel size, times output size.
 std::int64_t conv_macs(const ConvPlan& plan, const ConvTask& task);
 
+std::int64_t conv_weights(const ConvPlan& plan);  // floats of its filters
+
 int conv_stages(const ConvPlan& plan, const ConvTask& task);
 int conv_units(const ConvPlan& plan, const ConvTask& task, int stage);
 

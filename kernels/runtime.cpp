@@ -1,9 +1,32 @@
 #include "runtime.h"
 
+#include <algorithm>
+
 #include "walk.h"
 
 namespace penstock {
 namespace {
+
+// Images of a batch that one thread takes side by side through the deep layers, and the memory they may use.
+constexpr std::int64_t kMostTogether = 4;
+constexpr std::int64_t kTogetherBytes = std::int64_t{64} << 20;
+
+// The first operation after which every convolution has more weights than values to use them on. From there on a weight
+// that has come from memory should serve several images before it is forgotten.
+std::size_t first_deep_op(const Program& program) {
+  std::size_t deep = program.ops.size();
+  for (std::size_t i = program.ops.size(); i-- > 0;) {
+    const Op& op = program.ops[i];
+    if (op.kind == OpKind::import_image) break;
+    if (op.kind == OpKind::conv) {
+      const Tensor& in = program.tensors[static_cast<std::size_t>(op.in)];
+      const Tensor& out = program.tensors[static_cast<std::size_t>(op.out)];
+      if (conv_weights(*op.plan) < in.floats() + out.floats()) break;
+    }
+    deep = i;
+  }
+  return deep;
+}
 
 // A kernel may read (never write) kVectorSlack floats past the last plane.
 std::int64_t context_floats(const Program& program) { return (program.arena_floats + kVectorSlack + 15) / 16 * 16; }
@@ -49,6 +72,8 @@ Runtime::Runtime(std::unique_ptr<Program> program, int threads) : program_(std::
   all_channels_.resize(static_cast<std::size_t>(program_->max_channels));
   for (std::size_t c = 0; c < all_channels_.size(); ++c) all_channels_[c] = static_cast<std::int32_t>(c);
   pool_.push_back(std::make_unique<Context>(*program_));
+  deep_ = first_deep_op(*program_);
+  together_ = std::clamp<std::int64_t>(kTogetherBytes / context_bytes(), 1, kMostTogether);
 }
 
 Runtime::~Runtime() = default;
@@ -94,33 +119,50 @@ std::int64_t Runtime::run(const RunRequest& request) {
   } release{leads ? &team_ : nullptr};
 
   std::atomic<std::int64_t> bad{-1};
-  const auto run_one = [&](Context& context, Team* team, std::int64_t i) {
-    Walk walk(*this, context, team, request.winners);
-    if (walk.run(request.images + i * image_floats(), request.results + i * result_floats(), request, i)) return;
-    std::int64_t seen = bad.load();
-    while ((seen < 0 || i < seen) && !bad.compare_exchange_weak(seen, i)) {
+  // Images [first, last), each with its context: one after the other while feature maps are large, then side by side.
+  const auto run_some = [&](std::unique_ptr<Context>* contexts, Team* team, std::int64_t first, std::int64_t last) {
+    std::vector<Walk> walks;
+    for (std::int64_t i = first; i < last; ++i) {
+      Walk walk(*this, *contexts[walks.size()], team, request.winners);
+      walk.start(request, i);
+      if (walk.run(0, deep_)) {
+        walks.push_back(walk);
+        continue;
+      }
+      std::int64_t seen = bad.load();
+      while ((seen < 0 || i < seen) && !bad.compare_exchange_weak(seen, i)) {
+      }
     }
+    for (std::size_t op = deep_; op < program_->ops.size(); ++op)
+      for (Walk& walk : walks) walk.run(op, op + 1);
   };
 
   // Whole images for every thread while there are enough; what is left over is split inside its layers.
   const std::int64_t members = leads ? team_.threads() : 1;
-  std::int64_t next = 0;
-  if (leads && request.count >= members) {
+  const std::int64_t whole = request.count / members * members;
+  if (whole > 0) {
+    const std::int64_t share = whole / members, together = std::min(share, together_);
+    const std::int64_t groups = members * ((share + together - 1) / together);
     std::vector<std::unique_ptr<Context>> contexts;
-    for (std::int64_t m = 0; m < members; ++m) contexts.push_back(take());
-    const std::int64_t whole = request.count / members * members;
+    for (std::int64_t m = 0; m < members * together; ++m) contexts.push_back(take());
+    const auto run_group = [&](std::int64_t group, int member) {
+      run_some(&contexts[static_cast<std::size_t>(member * together)], nullptr, group * whole / groups,
+               (group + 1) * whole / groups);
+    };
     constexpr std::int64_t kMostParts = 1 << 30;
-    for (; next < whole; next += std::min(whole - next, kMostParts)) {
-      const std::int64_t first = next;
-      team_.run(static_cast<int>(std::min(whole - next, kMostParts)), [&](int part, int member) {
-        run_one(*contexts[static_cast<std::size_t>(member)], nullptr, first + part);
-      });
+    for (std::int64_t first = 0; first < groups; first += kMostParts) {
+      const std::int64_t some = std::min(groups - first, kMostParts);
+      if (leads) {
+        team_.run(static_cast<int>(some), [&](int part, int member) { run_group(first + part, member); });
+      } else {
+        for (std::int64_t part = 0; part < some; ++part) run_group(first + part, 0);
+      }
     }
     for (auto& context : contexts) give_back(std::move(context));
   }
-  if (next < request.count) {
+  if (whole < request.count) {
     std::unique_ptr<Context> context = take();
-    for (; next < request.count; ++next) run_one(*context, release.team, next);
+    for (std::int64_t i = whole; i < request.count; ++i) run_some(&context, release.team, i, i + 1);
     give_back(std::move(context));
   }
   return bad.load();

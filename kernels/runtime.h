@@ -56,6 +56,8 @@ class Runtime {
   std::mutex pool_lock_;
   std::vector<std::unique_ptr<Context>> pool_;
   std::vector<std::int32_t> all_channels_;  // 0, 1, 2, ...: the list of a dense tensor
+  std::size_t deep_ = 0;         // operations from here on run side by side for several images
+  std::int64_t together_ = 1;    // so many
   std::vector<std::int64_t> list_offsets_;  // where a tensor's own list lies in Context::lists
   std::vector<std::int64_t> knob_offsets_;  // where a gated layer lies in a row of `chosen`
 };

@@ -4,24 +4,29 @@
 
 namespace penstock {
 
-bool Runtime::Walk::run(const float* image, float* result, const RunRequest& request, std::int64_t index) {
+void Runtime::Walk::start(const RunRequest& request, std::int64_t index) {
   const std::int64_t layers = program_.layers, width = runtime_.chosen_width();
+  image_ = request.images + index * runtime_.image_floats();
+  result_ = request.results + index * runtime_.result_floats();
   macs_ = request.macs ? request.macs + index * layers : nullptr;
   active_ = request.active ? request.active + index * layers * 2 : nullptr;
   chosen_ = request.chosen ? request.chosen + index * width : nullptr;
   saliencies_ = request.saliencies ? request.saliencies + index * width : nullptr;
   algorithms_ = request.algorithms;
+  nanoseconds_ = request.nanoseconds;
   std::fill(context_.summary_kind.begin(), context_.summary_kind.end(), -1);
   if (chosen_) std::memset(chosen_, 0, static_cast<std::size_t>(width));
+}
 
-  auto before = std::chrono::steady_clock::now();
-  std::size_t number = 0;
-  for (const Op& op : program_.ops) {
+bool Runtime::Walk::run(std::size_t begin, std::size_t end) {
+  for (std::size_t number = begin; number < end; ++number) {
+    const Op& op = program_.ops[number];
+    const auto before = nanoseconds_ ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
     switch (op.kind) {
       case OpKind::import_image:
-        if (!import_image(op, image)) return false;
+        if (!import_image(op, image_)) return false;
         break;
-      case OpKind::export_result: export_result(op, result); break;
+      case OpKind::export_result: export_result(op, result_); break;
       case OpKind::conv: conv(op); break;
       case OpKind::pool: pool(op); break;
       case OpKind::adaptive_pool: adaptive_pool(op); break;
@@ -33,10 +38,9 @@ bool Runtime::Walk::run(const float* image, float* result, const RunRequest& req
       case OpKind::pack: pack(op); break;
       case OpKind::channel_norm: channel_norm(op); break;
     }
-    if (request.nanoseconds) {
-      const auto now = std::chrono::steady_clock::now();
-      request.nanoseconds[number++] = std::chrono::duration_cast<std::chrono::nanoseconds>(now - before).count();
-      before = now;
+    if (nanoseconds_) {
+      const auto taken = std::chrono::steady_clock::now() - before;
+      nanoseconds_[number] = std::chrono::duration_cast<std::chrono::nanoseconds>(taken).count();
     }
   }
   return true;

@@ -34,8 +34,10 @@ class Runtime::Walk {
       : runtime_(runtime), program_(*runtime.program_), kernels_(op_kernels(program_.isa)), context_(context),
         team_(team), winners_(winners) {}
 
-  // False when the image holds a value that is not finite.
-  bool run(const float* image, float* result, const RunRequest& request, std::int64_t index);
+  // Image number `index` of the request; nothing runs yet.
+  void start(const RunRequest& request, std::int64_t index);
+  // Operations [begin, end), in order. False when the image holds a value that is not finite.
+  bool run(std::size_t begin, std::size_t end);
 
  private:
   bool import_image(const Op& op, const float* image);
@@ -90,12 +92,15 @@ class Runtime::Walk {
   Context& context_;
   Team* team_;
   const std::int32_t* winners_;
+  const float* image_ = nullptr;
+  float* result_ = nullptr;
   // Where this image's records go; null when nobody asks.
   std::int64_t* macs_ = nullptr;
   std::int32_t* active_ = nullptr;
   std::uint8_t* chosen_ = nullptr;
   float* saliencies_ = nullptr;
   std::int32_t* algorithms_ = nullptr;
+  std::int64_t* nanoseconds_ = nullptr;
 };
 
 }  // namespace penstock
