@@ -2,8 +2,8 @@
 
     python results/summary.py            # prints the table as Markdown, draws results/figures/*.png
 
-Reads `evaluate.json` of each run (`penstock evaluate … --json`); the figures of skipped channels are drawn from
-the shipped d = 0.5 network on the embedded images.
+Reads `evaluate.json` of each run (`penstock evaluate … --json`); the figures of skipped channels are drawn
+from the shipped d = 0.5 network on the embedded images.
 """
 
 from __future__ import annotations
