@@ -55,7 +55,7 @@ def table() -> str:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name, run, density, paper in _ROWS:
-        found = [row for row in rows_of(run) if abs(row["density"] - density) < 1e-6]
+        found = [row for row in rows_of(run) if abs(row.get("density", 1.0) - density) < 1e-6]
         if not found:
             continue
         row = found[0]
@@ -78,7 +78,7 @@ def draw() -> None:
     curves = [_PAPER]
     for method, runs in _CURVES.items():
         points = [
-            CurvePoint(row["macs_paper"], row["top1"], f"d = {row['density']:g}")
+            CurvePoint(row["macs_paper"], row["top1"], f"d = {row.get('density', 1.0):g}")
             for run in runs
             for row in rows_of(run)
         ]
