@@ -152,9 +152,7 @@ class Trainer {
   void forward(const In<float, 4>& x, const In<float, 4>& w, std::int64_t padding, const Out<float, 4>& y) {
     const TrainConvShape shape = checked(x, w, padding);
     require(matches(y, shape.images, shape.out_height(), shape.out_width(), shape.out), "y: wrong shape");
-    nb::gil_scoped_release release;
-    std::lock_guard<std::mutex> lock(mutex_);
-    train_conv_forward(isa_, *team_, scratch_, shape, x.data(), w.data(), y.data());
+    alone([&] { train_conv_forward(isa_, *team_, scratch_, shape, x.data(), w.data(), y.data()); });
   }
 
   // dx is written only when `wants_dx`.
@@ -164,17 +162,16 @@ class Trainer {
     require(matches(dy, shape.images, shape.out_height(), shape.out_width(), shape.out), "dy: wrong shape");
     require(!wants_dx || matches(dx, shape.images, shape.height, shape.width, shape.in), "dx: wrong shape");
     require(matches(dw, shape.out, 3, 3, shape.in), "dw: wrong shape");
-    nb::gil_scoped_release release;
-    std::lock_guard<std::mutex> lock(mutex_);
-    train_conv_backward(isa_, *team_, scratch_, shape, x.data(), w.data(), dy.data(), wants_dx ? dx.data() : nullptr, dw.data());
+    float* const to_x = wants_dx ? dx.data() : nullptr;
+    alone([&] {
+      train_conv_backward(isa_, *team_, scratch_, shape, x.data(), w.data(), dy.data(), to_x, dw.data());
+    });
   }
 
   // Maps are (n, h, w, c); see train_norm.h.
   void norm_moments(const In<float, 4>& z, const In<float, 1>& pivot, const Out<float, 2>& sums, const Out<float, 2>& squares) {
     const NormShape shape = checked_maps(z, false, {&pivot}, {}, {&sums, &squares});
-    nb::gil_scoped_release release;
-    std::lock_guard<std::mutex> lock(mutex_);
-    penstock::norm_moments(isa_, *team_, shape, z.data(), pivot.data(), sums.data(), squares.data());
+    alone([&] { penstock::norm_moments(isa_, *team_, shape, z.data(), pivot.data(), sums.data(), squares.data()); });
   }
 
   void norm_apply(const In<float, 4>& z, const In<float, 2>& scale, const In<float, 2>& shift, bool relu,
@@ -182,9 +179,7 @@ class Trainer {
     const NormShape shape = checked_maps(z, relu, {}, {&scale, &shift}, {&sizes});
     require(same(z, out), "out: wrong shape");
     const NormMaps maps{z.data(), nullptr, scale.data(), shift.data(), nullptr};
-    nb::gil_scoped_release release;
-    std::lock_guard<std::mutex> lock(mutex_);
-    penstock::norm_apply(isa_, *team_, shape, maps, out.data(), sizes.data());
+    alone([&] { penstock::norm_apply(isa_, *team_, shape, maps, out.data(), sizes.data()); });
   }
 
   void norm_sums(const In<float, 4>& z, const In<float, 4>& g, const In<float, 2>& scale, const In<float, 2>& shift,
@@ -192,9 +187,7 @@ class Trainer {
     const NormShape shape = checked_maps(z, relu, {}, {&scale, &shift, &extra}, {&sums, &products});
     require(same(z, g), "g: wrong shape");
     const NormMaps maps{z.data(), g.data(), scale.data(), shift.data(), extra.data()};
-    nb::gil_scoped_release release;
-    std::lock_guard<std::mutex> lock(mutex_);
-    penstock::norm_sums(isa_, *team_, shape, maps, sums.data(), products.data());
+    alone([&] { penstock::norm_sums(isa_, *team_, shape, maps, sums.data(), products.data()); });
   }
 
   void norm_gradient(const In<float, 4>& z, const In<float, 4>& g, const In<float, 2>& scale, const In<float, 2>& shift,
@@ -203,17 +196,22 @@ class Trainer {
     const NormShape shape = checked_maps(z, relu, {&k1, &k0}, {&scale, &shift, &extra}, {});
     require(same(z, g) && same(z, dz), "g, dz: wrong shape");
     const NormMaps maps{z.data(), g.data(), scale.data(), shift.data(), extra.data()};
-    nb::gil_scoped_release release;
-    std::lock_guard<std::mutex> lock(mutex_);
-    penstock::norm_gradient(isa_, *team_, shape, maps, k1.data(), k0.data(), dz.data());
+    alone([&] { penstock::norm_gradient(isa_, *team_, shape, maps, k1.data(), k0.data(), dz.data()); });
   }
 
  private:
+  // Runs work without the GIL and without other callers.
+  template <typename Work>
+  void alone(const Work& work) {
+    nb::gil_scoped_release release;
+    std::lock_guard<std::mutex> lock(mutex_);
+    work();
+  }
+
   template <typename Array>
   static bool same(const In<float, 4>& z, const Array& other) {
-    for (std::size_t i = 0; i < 4; ++i)
-      if (z.shape(i) != other.shape(i)) return false;
-    return true;
+    const auto side = [&](std::size_t i) { return static_cast<std::int64_t>(z.shape(i)); };
+    return matches(other, side(0), side(1), side(2), side(3));
   }
 
   static NormShape checked_maps(const In<float, 4>& z, bool relu, std::initializer_list<const In<float, 1>*> channels,

@@ -3,8 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "train_conv.h"
-#include "train_norm.h"
+#include "train_kernels.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -19,15 +18,13 @@
 #pragma GCC pop_options
 
 namespace penstock {
-const TrainConvKernels* train_conv_kernels_avx2() { return &avx2::kTrainTable; }
-const TrainNormKernels* train_norm_kernels_avx2() { return &avx2::kNormTable; }
+const TrainKernels* train_kernels_avx2() { return &avx2::kTrainTable; }
 }  // namespace penstock
 
 #else
 
 namespace penstock {
-const TrainConvKernels* train_conv_kernels_avx2() { return nullptr; }
-const TrainNormKernels* train_norm_kernels_avx2() { return nullptr; }
+const TrainKernels* train_kernels_avx2() { return nullptr; }
 }  // namespace penstock
 
 #endif

@@ -1,6 +1,5 @@
 // Training's convolutions and norms for any machine.
-#include "train_conv.h"
-#include "train_norm.h"
+#include "train_kernels.h"
 
 #define PENSTOCK_ISA baseline
 #define PENSTOCK_VEC_BASELINE
@@ -8,6 +7,5 @@
 #include "train_norm.inl"
 
 namespace penstock {
-const TrainConvKernels* train_conv_kernels_baseline() { return &baseline::kTrainTable; }
-const TrainNormKernels* train_norm_kernels_baseline() { return &baseline::kNormTable; }
+const TrainKernels* train_kernels_baseline() { return &baseline::kTrainTable; }
 }  // namespace penstock

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "team.h"
+#include "train_kernels.h"
 
 namespace penstock {
 namespace {
@@ -11,14 +12,6 @@ constexpr std::int64_t kPositions = 36;
 constexpr std::int64_t kBlock = 16;
 constexpr std::int64_t kLine = 16;              // floats in a cache line
 constexpr std::int64_t kMatrixFloats = 3 << 18;  // of one matrix at a time (3 MiB): all of them stay in the last cache
-
-const TrainConvKernels& kernels(Isa isa) {
-  switch (isa) {
-    case Isa::avx512: return *train_conv_kernels_avx512();
-    case Isa::avx2: return *train_conv_kernels_avx2();
-    default: return *train_conv_kernels_baseline();
-  }
-}
 
 // How many images are worked on at a time, and how their tiles lie in a matrix.
 struct Chunk {
@@ -42,18 +35,13 @@ void each_chunk(const TrainConvShape& s, const Chunk& chunk, const Work& work) {
 
 }  // namespace
 
-Scratch::~Scratch() { ::operator delete[](data_, kAlignment); }
-
 float* Scratch::take(std::int64_t floats) {
   if (floats > count_) {
-    ::operator delete[](data_, kAlignment);
-    data_ = nullptr;
-    count_ = 0;
-    data_ = static_cast<float*>(::operator new[](static_cast<std::size_t>(floats) * sizeof(float), kAlignment));
+    buffer_.allocate(static_cast<std::size_t>(floats));
     count_ = floats;
-    std::fill_n(data_, floats, 0.0f);
+    std::fill_n(buffer_.data(), floats, 0.0f);
   }
-  return data_;
+  return buffer_.data();
 }
 
 bool valid(const TrainConvShape& s, const char** what) {
@@ -69,7 +57,7 @@ bool valid(const TrainConvShape& s, const char** what) {
 }
 
 void train_conv_forward(Isa isa, Team& team, Scratch& scratch, const TrainConvShape& s, const float* x, const float* w, float* y) {
-  const TrainConvKernels& kernel = kernels(isa);
+  const TrainConvKernels& kernel = train_kernels(isa).conv;
   const Chunk chunk(s);
   const std::int64_t filter = s.in_blocks() * s.out_blocks() * kBlock * kBlock;
   const std::int64_t v_step = chunk.step(s.in_blocks()), m_step = chunk.step(s.out_blocks());
@@ -95,7 +83,7 @@ void train_conv_forward(Isa isa, Team& team, Scratch& scratch, const TrainConvSh
 
 void train_conv_backward(Isa isa, Team& team, Scratch& scratch, const TrainConvShape& s, const float* x, const float* w,
                          const float* dy, float* dx, float* dw) {
-  const TrainConvKernels& kernel = kernels(isa);
+  const TrainConvKernels& kernel = train_kernels(isa).conv;
   const Chunk chunk(s);
   const std::int64_t filter = s.in_blocks() * s.out_blocks() * kBlock * kBlock;
   const std::int64_t v_step = chunk.step(s.in_blocks()), d_step = chunk.step(s.out_blocks());

@@ -12,8 +12,8 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <new>
 
+#include "conv_buffer.h"
 #include "cpu.h"
 
 namespace penstock {
@@ -38,16 +38,11 @@ bool valid(const TrainConvShape& shape, const char** what);
 // Memory that stays from call to call, since fresh pages cost as much as a transform.
 class Scratch {
  public:
-  Scratch() = default;
-  ~Scratch();
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
   // At least so many floats, aligned to cache lines; what was taken before is gone. Never holds a NaN of nobody's.
   float* take(std::int64_t floats);
 
  private:
-  static constexpr std::align_val_t kAlignment{64};
-  float* data_ = nullptr;
+  ConvBuffer buffer_;
   std::int64_t count_ = 0;
 };
 
@@ -77,9 +72,5 @@ struct TrainConvKernels {
 };
 
 constexpr std::int64_t kTrainRows = 12;  // tiles come in multiples of this
-
-const TrainConvKernels* train_conv_kernels_baseline();
-const TrainConvKernels* train_conv_kernels_avx2();
-const TrainConvKernels* train_conv_kernels_avx512();
 
 }  // namespace penstock

@@ -1,6 +1,8 @@
 // The kernels of train_conv.h, written once against vec.h.
 #include "vec.h"
 
+#include "conv_winograd_tiles.inl"
+
 namespace penstock {
 namespace PENSTOCK_ISA {
 
@@ -15,20 +17,7 @@ PENSTOCK_INLINE Vec load_first(const float* p, Index n) {
   return load(some);
 }
 
-// B^T d: 6 -> 6.
-PENSTOCK_INLINE void apply_bt(const Vec (&d)[6], Vec (&v)[6]) {
-  const Vec two = splat(2.0f), four = splat(4.0f), five = splat(5.0f);
-  const Vec even = fnma(four, d[2], d[4]), odd = fnma(four, d[1], d[3]);
-  const Vec even2 = d[4] - d[2], odd2 = d[3] - d[1];
-  v[0] = fma(four, d[0], fnma(five, d[2], d[4]));
-  v[1] = even + odd;
-  v[2] = even - odd;
-  v[3] = fma(two, odd2, even2);
-  v[4] = fnma(two, odd2, even2);
-  v[5] = fma(four, d[1], fnma(five, d[3], d[5]));
-}
-
-// B v: 6 -> 6, the transpose of the above.
+// B v: 6 -> 6, the transpose of Tile4::forward.
 PENSTOCK_INLINE void apply_b(const Vec (&v)[6], Vec (&d)[6]) {
   const Vec two = splat(2.0f), four = splat(4.0f), five = splat(5.0f);
   const Vec s = v[1] + v[2], e = v[1] - v[2], p = v[3] + v[4], q = two * (v[3] - v[4]);
@@ -40,17 +29,7 @@ PENSTOCK_INLINE void apply_b(const Vec (&v)[6], Vec (&d)[6]) {
   d[5] = v[5];
 }
 
-// A^T m: 6 -> 4.
-PENSTOCK_INLINE void apply_at(const Vec (&m)[6], Vec (&y)[4]) {
-  const Vec two = splat(2.0f), four = splat(4.0f), eight = splat(8.0f);
-  const Vec s = m[1] + m[2], d = m[1] - m[2], p = m[3] + m[4], q = m[3] - m[4];
-  y[0] = m[0] + s + p;
-  y[1] = fma(two, q, d);
-  y[2] = fma(four, p, s);
-  y[3] = fma(eight, q, d) + m[5];
-}
-
-// A y: 4 -> 6, the transpose of the above.
+// A y: 4 -> 6, the transpose of Tile4::backward.
 PENSTOCK_INLINE void apply_a(const Vec (&y)[4], Vec (&m)[6]) {
   const Vec two = splat(2.0f), four = splat(4.0f), eight = splat(8.0f);
   const Vec even = y[0] + y[2], odd = y[1] + y[3];
@@ -63,19 +42,7 @@ PENSTOCK_INLINE void apply_a(const Vec (&y)[4], Vec (&m)[6]) {
   m[5] = y[3];
 }
 
-// G g: 3 -> 6.
-PENSTOCK_INLINE void apply_g(const Vec (&g)[3], Vec (&u)[6]) {
-  const Vec sixth = splat(-1.0f / 6), twelfth = splat(1.0f / 12);
-  const Vec sum = g[0] + g[2], even = fma(splat(1.0f / 24), g[0], splat(1.0f / 6) * g[2]);
-  u[0] = splat(0.25f) * g[0];
-  u[1] = sixth * (sum + g[1]);
-  u[2] = sixth * (sum - g[1]);
-  u[3] = fma(twelfth, g[1], even);
-  u[4] = fnma(twelfth, g[1], even);
-  u[5] = g[2];
-}
-
-// G^T u: 6 -> 3, the transpose of the above.
+// G^T u: 6 -> 3, the transpose of Tile4::filter_axis.
 PENSTOCK_INLINE void apply_gt(const Vec (&u)[6], Vec (&g)[3]) {
   const Vec sixth = splat(1.0f / 6), twelfth = splat(1.0f / 12), small = splat(1.0f / 24);
   const Vec s = sixth * (u[1] + u[2]), p = u[3] + u[4];
@@ -151,7 +118,7 @@ static void input_tiles(const TrainConvShape& s, const float* x, float* v, Index
   each_tile(s, [&](Index tile, Index ty, Index tx) {
     const float* at[6][6];
     const bool whole = pixels_of<6>(x, s.height, s.width, s.in, 4 * ty - s.padding, 4 * tx - s.padding, at);
-    to_matrix<6>(at, whole, s.in, [](const auto& a, auto& b) { apply_bt(a, b); }, v + (first + tile) * kBlock, rows, step);
+    to_matrix<6>(at, whole, s.in, [](const auto& a, auto& b) { Tile4::forward(a, b); }, v + (first + tile) * kBlock, rows, step);
   });
 }
 
@@ -185,7 +152,7 @@ static void output_tiles(const TrainConvShape& s, const float* m, Index rows, In
   each_tile(s, [&](Index tile, Index ty, Index tx) {
     float* at[4][4];
     pixels_of<4>(y, s.out_height(), s.out_width(), s.out, 4 * ty, 4 * tx, at);
-    from_matrix<4>(m + (first + tile) * kBlock, rows, step, at, s.out, [](const auto& a, auto& b) { apply_at(a, b); },
+    from_matrix<4>(m + (first + tile) * kBlock, rows, step, at, s.out, [](const auto& a, auto& b) { Tile4::backward(a, b); },
                    [](float* p, Vec v, Index left) { store_first(p, v, static_cast<int>(left < kLanes ? left : kLanes)); });
   });
 }
@@ -208,7 +175,7 @@ static void filters(const TrainConvShape& s, const float* w, Index o, float* u, 
   const float* const filter = w + o * 9 * s.in;
   for (Index first = 0; first < in_padded; first += kLanes) {
     const Index left = s.in - first;
-    both_axes<3, 6>([](const auto& a, auto& b) { apply_g(a, b); },
+    both_axes<3, 6>([](const auto& a, auto& b) { Tile4::filter_axis(a[0], a[1], a[2], b); },
                     [&](int r, int c) { return left > 0 ? load_first(filter + (r * 3 + c) * s.in + first, left) : zero(); },
                     [&](int r, int c, Vec v) {
                       const Index position = (r * 6 + c) * in_padded * out_padded;
@@ -302,7 +269,7 @@ static void accumulate(const float* a, const float* d, float* du, Index rows, In
   }
 }
 
-static const TrainConvKernels kTrainTable = {filters,         input_tiles, output_tiles, gradient_tiles,
+static const TrainConvKernels kTrainConv = {filters,         input_tiles, output_tiles, gradient_tiles,
                                              add_input_tiles, multiply,    accumulate,   filter_gradient};
 
 }  // namespace PENSTOCK_ISA

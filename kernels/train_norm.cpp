@@ -1,17 +1,10 @@
 #include "train_norm.h"
 
 #include "team.h"
+#include "train_kernels.h"
 
 namespace penstock {
 namespace {
-
-const TrainNormKernels& kernels(Isa isa) {
-  switch (isa) {
-    case Isa::avx512: return *train_norm_kernels_avx512();
-    case Isa::avx2: return *train_norm_kernels_avx2();
-    default: return *train_norm_kernels_baseline();
-  }
-}
 
 // Calls work(kernel's maps, the image's place among maps, and among its channels) for every image.
 template <typename Work>
@@ -31,7 +24,7 @@ void each_image(Team& team, const NormShape& s, const NormMaps& maps, const Work
 }  // namespace
 
 void norm_moments(Isa isa, Team& team, const NormShape& s, const float* z, const float* pivot, float* sums, float* squares) {
-  const TrainNormKernels& kernel = kernels(isa);
+  const TrainNormKernels& kernel = train_kernels(isa).norm;
   team.run(static_cast<int>(s.images), [&](int image, int) {
     const std::ptrdiff_t row = image * s.channels;
     kernel.moments(s, z + image * s.pixels * s.channels, pivot, sums + row, squares + row);
@@ -39,14 +32,14 @@ void norm_moments(Isa isa, Team& team, const NormShape& s, const float* z, const
 }
 
 void norm_apply(Isa isa, Team& team, const NormShape& s, const NormMaps& maps, float* out, float* sizes) {
-  const TrainNormKernels& kernel = kernels(isa);
+  const TrainNormKernels& kernel = train_kernels(isa).norm;
   each_image(team, s, maps, [&](const NormMaps& own, std::ptrdiff_t map, std::ptrdiff_t row) {
     kernel.apply(s, own, out + map, sizes + row);
   });
 }
 
 void norm_sums(Isa isa, Team& team, const NormShape& s, const NormMaps& maps, float* sums, float* products) {
-  const TrainNormKernels& kernel = kernels(isa);
+  const TrainNormKernels& kernel = train_kernels(isa).norm;
   each_image(team, s, maps, [&](const NormMaps& own, std::ptrdiff_t, std::ptrdiff_t row) {
     kernel.sums(s, own, sums + row, products + row);
   });
@@ -54,7 +47,7 @@ void norm_sums(Isa isa, Team& team, const NormShape& s, const NormMaps& maps, fl
 
 void norm_gradient(Isa isa, Team& team, const NormShape& s, const NormMaps& maps, const float* k1, const float* k0,
                    float* dz) {
-  const TrainNormKernels& kernel = kernels(isa);
+  const TrainNormKernels& kernel = train_kernels(isa).norm;
   each_image(team, s, maps, [&](const NormMaps& own, std::ptrdiff_t map, std::ptrdiff_t) {
     kernel.gradient(s, own, k1, k0, dz + map);
   });

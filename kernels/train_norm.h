@@ -46,8 +46,4 @@ struct TrainNormKernels {
   void (*gradient)(const NormShape& s, const NormMaps& image, const float* k1, const float* k0, float* dz);
 };
 
-const TrainNormKernels* train_norm_kernels_baseline();
-const TrainNormKernels* train_norm_kernels_avx2();
-const TrainNormKernels* train_norm_kernels_avx512();
-
 }  // namespace penstock

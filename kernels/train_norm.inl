@@ -109,7 +109,8 @@ static void norm_gradient_image(const NormShape& s, const NormMaps& m, const flo
   s.relu ? norm_gradient_of<true>(s, m, k1, k0, dz) : norm_gradient_of<false>(s, m, k1, k0, dz);
 }
 
-static const TrainNormKernels kNormTable = {norm_moments_of, norm_apply_image, norm_sums_image, norm_gradient_image};
+static const TrainKernels kTrainTable = {
+    kTrainConv, {norm_moments_of, norm_apply_image, norm_sums_image, norm_gradient_image}};
 
 }  // namespace PENSTOCK_ISA
 }  // namespace penstock

@@ -1,6 +1,8 @@
 """The paper's last step on the shipped d = 0.5 network: drop the weights of channels that no image used.
 
-python results/remove_unused.py      # prints JSON: weights before and after, accuracy on the test images
+    python results/remove_unused.py [20000]     # so many training images are looked at
+
+Prints JSON: weights of convolutions and the last layer before and after, and accuracy on the test images.
 """
 
 from __future__ import annotations
@@ -10,20 +12,16 @@ import sys
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import penstock as ps
 from penstock.datasets import cifar10
 from penstock.gating import gated_layers
+from penstock.surgery import removal_report
 from penstock.training import evaluate
 from penstock.zoo import pretrained
 
 _BATCH = 250
-
-
-def weights(network: nn.Module) -> int:
-    """Weights of the convolutions and the last layer, as the paper counts them: not those of the gates."""
-    return sum(m.weight.numel() for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear))
 
 
 def main(images: int) -> None:
@@ -36,18 +34,17 @@ def main(images: int) -> None:
 
     with torch.no_grad():
         smaller = ps.remove_unused(network, batches())
-    test = cifar10("test")
-    before = evaluate(
-        ps.compile(network, network.preprocess(data[:1]), threads=2), test, preprocess=network.preprocess
+    test, example = cifar10("test"), network.preprocess(data[:1])
+    before, after = (
+        evaluate(ps.compile(one, example, threads=2), test, preprocess=network.preprocess)
+        for one in (network, smaller)
     )
-    after = evaluate(
-        ps.compile(smaller, network.preprocess(data[:1]), threads=2), test, preprocess=network.preprocess
-    )
+    report = removal_report(smaller)
     found = {
         "images": images,
-        "weights_before": weights(network),
-        "weights_after": weights(smaller),
-        "reduction": round(weights(network) / weights(smaller), 3),
+        "weights_before": report.weights_before,
+        "weights_after": report.weights_after,
+        "reduction": round(report.weights_ratio, 3),
         "paper_reduction": 2.37,
         "channels": {name: layer.conv.out_channels for name, layer in gated_layers(smaller)},
         "top1_before": before.top1,

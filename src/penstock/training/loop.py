@@ -132,6 +132,9 @@ def train(
             density = schedules.density(recipe, share)
             densities = schedules.image_densities(recipe, share, len(order[step]), draw)
             densities = densities[shares.own(len(order[step]))]
+            drawn = gated and recipe.density_schedule == "any"
+            if gated and not drawn:
+                set_density(network, density)
             for group in optimiser.param_groups:
                 group["lr"] = schedules.learning_rate(recipe, share)
             optimiser.zero_grad(set_to_none=True)
@@ -140,10 +143,8 @@ def train(
             for number, part in enumerate(parts):
                 images, labels = (whole[part].to(processes.device) for whole in batch[:2])
                 x = prepare(images).contiguous(memory_format=layout)
-                if gated and recipe.density_schedule == "any":
+                if drawn:
                     set_image_densities(network, densities[part])
-                elif gated:
-                    set_density(network, density)
                 with FastLayers() if recipe.winograd else nullcontext():
                     taught = None if teacher is None else teach(teacher, images, x, prepare)
                     logits = forward(x)
