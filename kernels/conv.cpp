@@ -217,7 +217,7 @@ int conv_stages(const ConvPlan& plan, const ConvTask& task) {
   switch (conv_algorithm(plan, task.in_count, task.out_count)) {
     case ConvAlgorithm::winograd2:
     case ConvAlgorithm::winograd4:
-      return winograd_stages(plan);
+      return winograd_stages(plan, task);
     case ConvAlgorithm::direct:
       return direct_stages(plan);
     default:

@@ -16,8 +16,8 @@ namespace PENSTOCK_ISA {
 
 static const ConvKernels kTable = {kLanes,
                                    kPanelFloats,
-                                   {winograd_transform<Tile2>, winograd_multiply<Tile2>},
-                                   {winograd_transform<Tile4>, winograd_multiply<Tile4>},
+                                   {winograd_transform<Tile2>, winograd_gather<Tile2>, winograd_multiply<Tile2>},
+                                   {winograd_transform<Tile4>, winograd_gather<Tile4>, winograd_multiply<Tile4>},
                                    run_direct,
                                    run_split,
                                    run_packed,

@@ -51,6 +51,11 @@ constexpr std::int64_t kFreshPairs = 256 * 256;
 constexpr int kMostTiles = 64, kPlannedTiles = 32, kFewestTiles = 8;
 constexpr std::size_t kScratchShare = 3;
 
+// Blocks that are not shared, and at least so many: lists with gaps are gathered first (see winograd_gather), if they fit
+// into a share of the feature maps' size.
+constexpr int kGatherTiles = 128;
+constexpr std::size_t kGatherShare = 2;
+
 constexpr int kTransformUnit = 8;  // input channels of one unit
 
 void transform_weights(WinogradPlan& w, const ConvShape& s, const float* weights, int groups) {
@@ -92,6 +97,17 @@ int parts_of(const ConvPlan& plan, int out_count) {
 int first_of(int part, int parts, int out_count) {
   const int panels = panels_of(out_count);
   return static_cast<int>(std::int64_t{part} * panels / parts * out_count / panels);
+}
+
+// Floats of the gathered weights of one part of the outputs.
+std::size_t gathered_floats(const ConvPlan& plan, int in_count) {
+  return static_cast<std::size_t>(outs_together(plan) / kWinogradPanel) * position_groups(plan.winograd.tile) * in_count *
+         plan.kernels->winograd_panel_floats;
+}
+
+bool gathers(const ConvPlan& plan, const ConvTask& task) {
+  return task.in_count < plan.shape.in_channels &&
+         gathered_floats(plan, task.in_count) * parts_of(plan, task.out_count) <= plan.winograd.gather_floats;
 }
 
 // Lines of transformed input that lie between one group of tiles and the next.
@@ -153,22 +169,30 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
                              static_cast<std::size_t>(s.out_channels) * s.output.height * s.output.width;
     const std::size_t tile_size = tile_floats(plan, s.in_channels, s.out_channels);
     const std::size_t fit = maps / kScratchShare / tile_size / tile_group * tile_group;
+    if (tiles >= kGatherTiles) w.gather_floats = maps / kGatherShare;
     w.block_floats = tile_size * std::max<std::size_t>(kFewestTiles, std::min<std::size_t>(kPlannedTiles, fit));
   }
 }
 
-std::size_t winograd_shared_floats(const ConvPlan& plan) { return plan.winograd.transformed_floats; }
+std::size_t winograd_shared_floats(const ConvPlan& plan) {
+  return plan.winograd.transformed_floats + plan.winograd.gather_floats;
+}
 
 std::size_t winograd_thread_floats(const ConvPlan& plan) {
   const WinogradPlan& w = plan.winograd;
   return w.rows_floats + w.panel_floats + w.block_floats;
 }
 
-int winograd_stages(const ConvPlan& plan) { return plan.winograd.shared ? 2 : 1; }
+int winograd_stages(const ConvPlan& plan, const ConvTask& task) {
+  return plan.winograd.shared || gathers(plan, task) ? 2 : 1;
+}
 
 int winograd_units(const ConvPlan& plan, const ConvTask& task, int stage) {
   if (task.out_count == 0) return 0;
-  if (!plan.winograd.shared) return blocks_of(plan, task.in_count, task.out_count);
+  if (!plan.winograd.shared) {
+    return stage == 0 && gathers(plan, task) ? parts_of(plan, task.out_count)
+                                             : blocks_of(plan, task.in_count, task.out_count);
+  }
   return stage == 0 ? (task.in_count + kTransformUnit - 1) / kTransformUnit : parts_of(plan, task.out_count);
 }
 
@@ -193,6 +217,7 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   args.in_count = task.in_count;
   args.in_channels = s.in_channels;
   args.weights = w.weights.data();
+  args.gathered = nullptr;
   args.filters = w.fresh ? plan.weights.data() : nullptr;
   args.tiles_x = w.tiles_x;
   args.tiles_y = w.tiles_y;
@@ -205,7 +230,10 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   args.tiles_step = static_cast<std::ptrdiff_t>(lines_of(task.in_count)) * 2 * plan.kernels->lanes;
   const int group = plan.kernels->lanes / 2;
   const int tiles = w.tiles_x * w.tiles_y;
+  const bool gathered = !w.shared && gathers(plan, task);
+  const std::size_t gathered_part = gathered_floats(plan, task.in_count);
   const auto multiply = [&](int part) {
+    if (gathered) args.gathered = scratch.shared + part * gathered_part;
     kernels.multiply(args, first_of(part, parts, task.out_count), first_of(part + 1, parts, task.out_count));
   };
   for (int unit = unit_begin; unit < unit_end; ++unit) {
@@ -218,6 +246,13 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
       } else {
         multiply(unit);
       }
+      continue;
+    }
+    if (gathered && stage == 0) {
+      args.tile_begin = 0;
+      args.tile_end = tiles;
+      kernels.gather(args, first_of(unit, parts, task.out_count), first_of(unit + 1, parts, task.out_count),
+                     scratch.shared + unit * gathered_part);
       continue;
     }
     const int first = static_cast<int>(std::int64_t{unit} * w.tile_groups / blocks);

@@ -126,6 +126,8 @@ static void winograd_multiply(const WinogradArgs& a, int plane_begin, int plane_
   const Extent<Tile> e(a, plane_begin, plane_end);
   if (a.filters) {
     multiply_fresh<Tile>(a, e, plane_begin);
+  } else if (a.gathered) {
+    multiply_gathered<Tile>(a, e);
   } else {
     multiply_planned<Tile>(a, e, plane_begin);
   }

@@ -9,9 +9,25 @@ PENSTOCK_INLINE int quad_of(int index) {
   return Tile::kOut == 2 ? in_group % 2 * kQuads + in_group / 2 : in_group;
 }
 
-// The downward half of the transform, for the columns of tiles [x_begin, x_end) of tile row `tile_y`.
+// Bits that keep the first n lanes of a vector: kFirstLanes + kLanes - n.
+struct FirstLanes {
+  std::uint32_t bits[2 * kLanes];
+  constexpr FirstLanes() : bits() {
+    for (int i = 0; i < kLanes; ++i) bits[i] = 0xffffffffu;
+  }
+};
+static constexpr FirstLanes kFirstLanes;
+
+PENSTOCK_INLINE Vec keep_first(Vec v, int n) {
+  float mask[kLanes];
+  std::memcpy(mask, kFirstLanes.bits + kLanes - n, sizeof mask);
+  return keep(v, mask);
+}
+
+// The downward half of the transform, for the columns of tiles [x_begin, x_end) of tile row `tile_y`; the half across
+// will read `end` columns.
 template <typename Tile>
-static void transform_down(const WinogradArgs& a, const float* pixels, int tile_y, int x_begin, int x_end,
+static void transform_down(const WinogradArgs& a, const float* pixels, int tile_y, int x_begin, int x_end, int end,
                            float* rows, std::ptrdiff_t pitch) {
   const float* row[Tile::kIn];
   const int first_x = x_begin * Tile::kOut - a.pad_w;
@@ -25,7 +41,8 @@ static void transform_down(const WinogradArgs& a, const float* pixels, int tile_
   const int columns = (x_end - x_begin) * Tile::kOut + 2;
   const int inside = a.width + a.pad_w - first_x;
   const int used = columns < inside ? columns : inside;
-  for (int x = 0; x < used; x += kLanes) {
+  int x = 0;
+  for (; x < used; x += kLanes) {
     Vec d[Tile::kIn], v[Tile::kIn];
 #pragma GCC unroll 6
     for (int r = 0; r < Tile::kIn; ++r) {
@@ -34,12 +51,15 @@ static void transform_down(const WinogradArgs& a, const float* pixels, int tile_
       __builtin_prefetch(row[r] + x + next_channel);
     }
     Tile::forward(d, v);
+    if (used - x < kLanes) {
+#pragma GCC unroll 6
+      for (int r = 0; r < Tile::kIn; ++r) v[r] = keep_first(v[r], used - x);
+    }
 #pragma GCC unroll 6
     for (int r = 0; r < Tile::kIn; ++r) store(place(down, r) + x, v[r]);
   }
-  const int end = columns + kGroupFloats;
-  for (int r = 0; r < Tile::kIn; ++r) {
-    for (int x = used; x < end; x += kLanes) store(rows + r * pitch + x, zero());
+  for (; x < end; x += kLanes) {
+    for (int r = 0; r < Tile::kIn; ++r) store(rows + r * pitch + x, zero());
   }
 }
 
@@ -72,7 +92,10 @@ static void winograd_transform(const WinogradArgs& a, int slot_begin, int slot_e
       const int tile_y = tile / a.tiles_x, x_begin = tile % a.tiles_x;
       const int left = a.tile_end - tile;
       const int x_end = x_begin + left < a.tiles_x ? x_begin + left : a.tiles_x;
-      transform_down<Tile>(a, pixels, tile_y, x_begin, x_end, a.rows, pitch);
+      // The last tile, or group of tiles where they begin with groups, begins here.
+      const int row_tiles = x_end - x_begin;
+      const int last = (tile - a.tile_begin) % kTileGroup == 0 ? (row_tiles - 1) / kTileGroup * kTileGroup : row_tiles - 1;
+      transform_down<Tile>(a, pixels, tile_y, x_begin, x_end, last * Tile::kOut + Tile::kReach, a.rows, pitch);
       for (int x = x_begin; x < x_end;) {
         const int index = tile + (x - x_begin) - a.tile_begin;
         const int room = kTileGroup - index % kTileGroup;

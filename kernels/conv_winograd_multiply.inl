@@ -169,6 +169,52 @@ static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int p
   }
 }
 
+// Where many blocks of tiles use the same weights, the active ones are first copied to one run of memory: in place their
+// lists leave gaps, and a cache line of four quads then holds little more than one that is used.
+template <typename Tile>
+static void winograd_gather(const WinogradArgs& a, int plane_begin, int plane_end, float* to) {
+  const Extent<Tile> e(a, plane_begin, plane_end);
+  const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(a.in_channels) * 4;
+  for (int panel = 0; panel < e.panels; ++panel) {
+    const int first = e.first(panel), outs = e.first(panel + 1) - first;
+    for (int g = 0; g < Tile::kGroups; ++g) {
+      const float* rows[kWinogradPanel];
+      for (int o = 0; o < kWinogradPanel; ++o) {
+        const int out = a.out.list[plane_begin + first + (o < outs ? o : outs - 1)];
+        rows[o] = a.weights + (static_cast<std::ptrdiff_t>(out) * Tile::kGroups + g) * row;
+      }
+      for (int i = 0; i < a.in_count; ++i, to += kPanelFloats) {
+        const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(a.in_list[i]) * 4;
+#pragma GCC unroll 6
+        for (int o = 0; o < kWinogradPanel; ++o) std::memcpy(to + o * 4, rows[o] + at, 4 * sizeof(float));
+      }
+    }
+  }
+}
+
+// With weights that `winograd_gather` has copied.
+template <typename Tile>
+static void multiply_gathered(const WinogradArgs& a, const Extent<Tile>& e) {
+  const std::ptrdiff_t group_floats = static_cast<std::ptrdiff_t>(a.in_count) * kPanelFloats;
+  const int whole = e.last_vectors == 2 ? e.groups : e.groups - 1;
+  for (int g = 0; g < Tile::kGroups; ++g) {
+    const float* transformed = a.transformed + g * e.groups * e.tiles_step;
+    for (int panel = 0; panel < e.panels; ++panel) {
+      const int outs = e.first(panel + 1) - e.first(panel);
+      const float* weights = a.gathered + (static_cast<std::ptrdiff_t>(panel) * Tile::kGroups + g) * group_floats;
+      float* sums = a.sums + e.first(panel) * e.sum_out + g * e.sum_group;
+      const auto multiply = [&](int vectors, int begin, int end) {
+        if (begin == end) return;
+        multiply_fresh_function<false>(outs, vectors)(weights, transformed + begin * e.tiles_step, e.tiles_step,
+                                                      end - begin, a.in_count, true, sums + begin * kGroupFloats,
+                                                      e.sum_out, nullptr, nullptr);
+      };
+      multiply(2, 0, whole);
+      multiply(1, whole, e.groups);
+    }
+  }
+}
+
 // The active filters of a panel. All outputs inside: their streams are fetched side by side, and lines of the panel
 // are written whole.
 template <typename Tile, int kOuts>

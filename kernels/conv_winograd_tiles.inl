@@ -29,6 +29,7 @@ PENSTOCK_INLINE void columns_of(const Vec* rows, Vec (&columns)[3]) {
 
 struct Tile2 {
   static constexpr int kOut = 2, kIn = 4, kGroups = 4;
+  static constexpr int kReach = kLanes + 2;  // columns that `across` reads
 
   PENSTOCK_INLINE void forward(const Vec (&d)[4], Vec (&v)[4]) {
     v[0] = d[0] - d[2];
@@ -99,6 +100,7 @@ struct Tile2 {
 
 struct Tile4 {
   static constexpr int kOut = 4, kIn = 6, kGroups = 9;
+  static constexpr int kReach = 3 * kLanes;
 
   PENSTOCK_INLINE void forward(const Vec (&d)[6], Vec (&v)[6]) {
     const Vec two = splat(2.0f), four = splat(4.0f), five = splat(5.0f);
@@ -179,7 +181,10 @@ struct Tile4 {
       d[5] = join_hi(next01, next23);
       forward(d, v);
 #pragma GCC unroll 6
-      for (int j = 0; j < 6; ++j) store(place(out, j) + half * kLanes, v[j]);
+      for (int j = 0; j < 6; ++j) {
+        if (half == 0) __builtin_prefetch(place(out, j) + 2 * kLanes, 1);
+        store(place(out, j) + half * kLanes, v[j]);
+      }
     }
     // Rows 4 and 5 of both halves share vectors.
     const float* r4 = rows + 4 * pitch;
@@ -205,6 +210,7 @@ struct Tile4 {
     forward(d, v);
 #pragma GCC unroll 3
     for (int k = 0; k < 3; ++k) {
+      __builtin_prefetch(place(out, 6 + k) + 2 * kLanes, 1);
       store(place(out, 6 + k), join_lo(v[2 * k], v[2 * k + 1]));
       store(place(out, 6 + k) + kLanes, join_hi(v[2 * k], v[2 * k + 1]));
     }

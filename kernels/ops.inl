@@ -206,34 +206,37 @@ static float summarise(const float* plane, Planes shape, Summary kind) {
   }
 }
 
+// kVectors vectors of outputs from `o` on; their sums stay in registers.
+template <int kVectors>
+PENSTOCK_INLINE void combine_block(const float* x, const std::int32_t* list, int count, const float* rows,
+                                   const float* bias, int o, std::int64_t width, float* out) {
+  constexpr int kAhead = 12;
+  V sum[kVectors];
+  for (int b = 0; b < kVectors; ++b) sum[b] = splat(0.0f);
+  for (int p = 0; p < count; ++p) {
+    // A block takes a small piece of every row, which the hardware does not foresee.
+    const int soon = p + kAhead < count ? p + kAhead : count - 1;
+    const float* next = rows + (list ? list[soon] : soon) * width + o;
+    for (int b = 0; b < kVectors; b += 2) __builtin_prefetch(next + b * kLanes);
+    const float* row = rows + (list ? list[p] : p) * width + o;
+    const V v = splat(x[p]);
+    for (int b = 0; b < kVectors; ++b) sum[b] += v * load(row + b * kLanes);
+  }
+  for (int b = 0; b < kVectors; ++b) store(out + o + b * kLanes, sum[b] + load(bias + o + b * kLanes));
+}
+
 static void combine_rows(const float* x, const std::int32_t* list, int count, const float* rows, const float* bias,
                          int begin, int end, std::int64_t width, float* out) {
-  constexpr int kBlock = 8;  // vectors held in registers
-  constexpr int kAhead = 12;
   int o = begin;
-  for (; o + kBlock * kLanes <= end; o += kBlock * kLanes) {
-    V sum[kBlock];
-    for (int b = 0; b < kBlock; ++b) sum[b] = splat(0.0f);
-    for (int p = 0; p < count; ++p) {
-      // A block takes a small piece of every row, which the hardware does not foresee.
-      const int soon = p + kAhead < count ? p + kAhead : count - 1;
-      const float* next = rows + (list ? list[soon] : soon) * width + o;
-      for (int b = 0; b < kBlock; b += 2) __builtin_prefetch(next + b * kLanes);
-      const float* row = rows + (list ? list[p] : p) * width + o;
-      const V v = splat(x[p]);
-      for (int b = 0; b < kBlock; ++b) sum[b] += v * load(row + b * kLanes);
-    }
-    for (int b = 0; b < kBlock; ++b) store(out + o + b * kLanes, sum[b] + load(bias + o + b * kLanes));
+  for (; o + 8 * kLanes <= end; o += 8 * kLanes) combine_block<8>(x, list, count, rows, bias, o, width, out);
+  for (; o + 4 * kLanes <= end; o += 4 * kLanes) combine_block<4>(x, list, count, rows, bias, o, width, out);
+  for (; o + kLanes <= end; o += kLanes) combine_block<1>(x, list, count, rows, bias, o, width, out);
+  if (o == end) return;
+  V sum = splat(0.0f);
+  for (int p = 0; p < count; ++p) {
+    sum += splat(x[p]) * load_some(rows + (list ? list[p] : p) * width + o, end - o);
   }
-  for (; o < end; o += kLanes) {
-    const int n = end - o < kLanes ? end - o : kLanes;
-    V sum = splat(0.0f);
-    for (int p = 0; p < count; ++p) {
-      const float* row = rows + (list ? list[p] : p) * width + o;
-      sum += splat(x[p]) * (n == kLanes ? load(row) : load_some(row, n));
-    }
-    store_some(out + o, sum + load_some(bias + o, n), n);
-  }
+  store_some(out + o, sum + load_some(bias + o, end - o), end - o);
 }
 
 static void dot_blocks(const float* x, const std::int32_t* list, int count, int block, const float* weights,

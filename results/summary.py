@@ -23,21 +23,21 @@ _DATA = _HERE / "cifar10"
 _ROWS: tuple[tuple[str, str, float, float | None], ...] = (
     ("dense", "dense-s0b", 1.0, 91.37),
     ("FBS, d = 0.7 (2.0×)", "d70-s0", 0.7, 91.55),
-    ("FBS, d = 0.5 (3.93×)", "d50-s0", 0.5, 90.59),
+    ("FBS, d = 0.5 (3.93×)", "d50-s0b", 0.5, 90.59),
     ("FBS, d = 0.5, second seed", "d50-s1", 0.5, 90.59),
     ("FBS, d = 0.3", "d30-s0", 0.3, None),
-    ("any-density, d = 1.0", "any-s0b", 1.0, None),
-    ("any-density, d = 0.7", "any-s0b", 0.7, None),
-    ("any-density, d = 0.5", "any-s0b", 0.5, None),
-    ("any-density, d = 0.3", "any-s0b", 0.3, None),
+    ("any-density, d = 1.0", "any-s0c", 1.0, None),
+    ("any-density, d = 0.7", "any-s0c", 0.7, None),
+    ("any-density, d = 0.5", "any-s0c", 0.5, None),
+    ("any-density, d = 0.3", "any-s0c", 0.3, None),
     ("NS (1.19×)", "ns-s0", 1.0, 90.5),
-    ("NS+FBS, d = 0.6 (3.22×)", "ns-s0/gated", 0.6, 90.5),
+    ("NS+FBS, d = 0.6 (3.22×)", "nsfbs-s0", 0.6, 90.5),
 )
 _CURVES = {
-    "FBS": ("d70-s0", "d50-s0", "d30-s0"),
-    "any-density": ("any-s0b",),
+    "FBS": ("d70-s0", "d50-s0b", "d30-s0"),
+    "any-density": ("any-s0c",),
     "NS": ("ns-s0",),
-    "NS+FBS": ("ns-s0/gated",),
+    "NS+FBS": ("nsfbs-s0",),
 }
 _PAPER = Curve("paper's FBS", (CurvePoint(86.9e6, 91.55, "d = 0.7"), CurvePoint(44.3e6, 90.59, "d = 0.5")))
 

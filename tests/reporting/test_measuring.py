@@ -36,10 +36,21 @@ def small() -> nn.Module:
 def test_contestants_take_turns_and_each_runs_equally_often() -> None:
     calls: list[str] = []
     found = interleave(
-        {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0.0, least_rounds=4
+        {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")},
+        seconds=0.0,
+        least_rounds=4,
+        turn_milliseconds=0.0,
     )
-    assert calls[4:] == ["a", "b", "b", "a", "a", "b", "b", "a"]  # after the warm-up
+    assert "".join(calls[4:]) == "aabbbbaaaabbbbaa"  # after the warm-up; a turn's first is not timed
     assert found["a"].calls == found["b"].calls == 4
+
+
+def test_short_calls_are_repeated_within_a_turn_and_long_ones_are_not() -> None:
+    found = interleave(
+        {"short": lambda: time.sleep(0.0002), "long": lambda: time.sleep(0.02)}, seconds=0.0, least_rounds=2
+    )
+    assert found["short"].calls > 2
+    assert found["long"].calls == 2
 
 
 def test_the_least_and_the_median_are_of_the_calls_in_milliseconds() -> None:

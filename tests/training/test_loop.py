@@ -181,6 +181,16 @@ def test_densities_stay_between_the_target_and_one(target: float, schedule: str,
         assert found.max() - found.min() > 0.2
 
 
+@given(st.floats(0, 1), st.integers(1, 64))
+def test_a_share_of_the_images_gets_the_highest_density(full: float, images: int) -> None:
+    recipe = Recipe(
+        density=0.9, density_schedule="any", any_low=0.2, any_full=full, anneal_from=0, anneal_to=0
+    )
+    found = schedules.image_densities(recipe, 0.5, images, torch.Generator().manual_seed(0))
+    assert (found == 0.9).sum() >= round(full * images)
+    assert images - (found == 0.9).sum() >= (images - round(full * images)) * 0.9  # no one else
+
+
 @given(st.sampled_from(["cosine", "linear", "step"]), st.floats(0, 1), st.floats(0, 0.9))
 def test_learning_rates_stay_between_zero_and_their_peak(schedule: str, share: float, warmup: float) -> None:
     recipe = Recipe(schedule=schedule, warmup=warmup, step_epochs=5)  # type: ignore[arg-type]

@@ -154,9 +154,16 @@ def _check_plan(path: Path, plan: dict[str, Any]) -> None:
         return
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
-        changed = [name for name, value in plan.items() if before.get(name) != value]
+        changed = [name for name, value in plan.items() if not _agree(before.get(name), value)]
     except (ValueError, AttributeError) as error:
         raise TrainingError(f"{path}: not the plan of a pruning run ({error}); use another folder") from error
     if changed:
         said = ", ".join(f"{name} was {before.get(name)!r} and is now {plan[name]!r}" for name in changed)
         raise TrainingError(f"{path}: the run was started with another plan ({said}); use another folder")
+
+
+def _agree(before: Any, now: Any) -> bool:
+    """Whether a value of the plan is what it was; what an older version did not write down is not compared."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        return all(_agree(before[name], value) for name, value in now.items() if name in before)
+    return bool(before == now)

@@ -1,8 +1,12 @@
 """Milliseconds that can be compared: every contestant in turn, again and again, in one run.
 
 The speed of a shared machine drifts by more than the differences one looks for, so nothing is timed on its
-own: each round runs every contestant once, in an order that rotates. The least time of many rounds is what
-the work itself takes; what lies above it, the median included, is mostly the neighbours.
+own: each round runs every contestant, in an order that rotates. The least time of many rounds is what the work
+itself takes; what lies above it, the median included, is mostly the neighbours.
+
+A contestant that follows another one finds its caches full of that one's data, which says something about the
+other. So a turn begins with a call that is not timed, and short calls are repeated for a few milliseconds: every
+contestant is timed as in use, after itself.
 """
 
 from __future__ import annotations
@@ -32,8 +36,12 @@ def interleave(
     seconds: float = 4.0,
     least_rounds: int = 15,
     warm_up: int = 2,
+    turn_milliseconds: float = 3.0,
 ) -> dict[str, Timing]:
-    """Time all contestants for about `seconds` in all, but at least `least_rounds` rounds."""
+    """Time all contestants for about `seconds` in all, but at least `least_rounds` rounds.
+
+    A turn times calls until they have taken `turn_milliseconds`, at least one.
+    """
     names = list(contestants)
     for name in names:
         for _ in range(warm_up):
@@ -45,9 +53,13 @@ def interleave(
             break
         start = turn % len(names)
         for name in names[start:] + names[:start]:
-            before = time.perf_counter()
             contestants[name]()
-            taken[name].append(1000 * (time.perf_counter() - before))
+            spent = 0.0
+            while spent == 0.0 or spent < turn_milliseconds:
+                before = time.perf_counter()
+                contestants[name]()
+                taken[name].append(1000 * (time.perf_counter() - before))
+                spent += taken[name][-1]
     return {name: Timing(min(values), median(values), len(values)) for name, values in taken.items()}
 
 

@@ -39,6 +39,8 @@ class Recipe:
     anneal_to: float = 0.55
     any_low: float = 0.2
     """With "any": the lowest density drawn."""
+    any_full: float = 0.0
+    """With "any": the share of the images that get the highest density, which few of the others come near."""
     penalty: float = 1e-8
     """λ, the weight of the Lasso on the saliencies."""
 
@@ -74,6 +76,7 @@ class Recipe:
             "warmup",
             "anneal_from",
             "anneal_to",
+            "any_full",
             "freeze_norms_at",
             "distill",
             "average",

@@ -46,7 +46,9 @@ def image_densities(recipe: Recipe, share: float, images: int, generator: torch.
     if recipe.density_schedule != "any":
         return torch.full((images,), low)
     low = min(low, recipe.density)
-    return low + (recipe.density - low) * torch.rand(images, generator=generator)
+    drawn = low + (recipe.density - low) * torch.rand(images, generator=generator)
+    drawn[: round(recipe.any_full * images)] = recipe.density  # the batch is in random order already
+    return drawn
 
 
 def paper_densities(target: float) -> list[float]:
