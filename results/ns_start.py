@@ -2,9 +2,9 @@
 
     python results/ns_start.py runs/any-s0c runs/ns-start
 
-Network Slimming chose the channels of `runs/ns-s0` (`penstock prune`, see README.md). Gates put on that network
-start from nothing; those of the any-density network, which comes from the same dense one, have learned already.
-Cut down to the same channels they need a few epochs only.
+Network Slimming chose the channels of `runs/ns-s0` (`penstock prune`, see README.md). Gates put on that
+network start from nothing; those of the any-density network, which comes from the same dense one, have
+learned already. Cut down to the same channels they need a few epochs only.
 """
 
 from __future__ import annotations

@@ -72,6 +72,7 @@ def run(options: Options) -> int:
     torch.manual_seed(options.recipe.seed)
     network = find_model(options.model, len(train_data.classes))
     teacher = find_model(options.teacher) if options.teacher else None
+    lessons = out / "lessons" if teacher is not None else None  # every density sees the same batches
     curve: dict[str, Any] = {
         "version": 1,
         "method": "FBS",
@@ -94,7 +95,9 @@ def run(options: Options) -> int:
             recipe = replace(options.recipe, epochs=options.epochs, density=density, density_schedule="fixed")
             network = deepcopy(network)
             with TrainingDisplay(recipe.epochs, title=f"d {density:g}", quiet=options.json) as display:
-                result = train_and_keep(network, train_data, test_data, recipe, folder, display, teacher)
+                result = train_and_keep(
+                    network, train_data, test_data, recipe, folder, display, teacher, lessons=lessons
+                )
             assert result.score is not None
             score, checkpoint = result.score, f"{folder.name}/{CHECKPOINT}"
         else:

@@ -49,6 +49,8 @@ class Options:
     """Hold out so many training images and score on them instead of the test part."""
     teacher: str = ""
     """A network to distil from (MODEL syntax); needs --recipe.distill."""
+    lessons: Path | None = None
+    """A folder where the teacher's answers are kept: runs with the same teacher and seed share them."""
     init: Literal["preserve", "paper"] = "preserve"
     """How new gates start: preserve keeps the network's function at density 1; paper draws by He."""
     preset: Literal["default", "paper"] = "default"
@@ -70,7 +72,15 @@ def run(options: Options) -> int:
     teacher = find_model(options.teacher) if options.teacher else None
     with TrainingDisplay(recipe.epochs, options.json) as display:
         train_and_keep(
-            network, train_data, test_data, recipe, options.out, display, teacher, options.tensorboard
+            network,
+            train_data,
+            test_data,
+            recipe,
+            options.out,
+            display,
+            teacher,
+            options.tensorboard,
+            options.lessons,
         )
     return 0
 
@@ -97,6 +107,7 @@ def train_and_keep(
     display: TrainingDisplay,
     teacher: nn.Module | None = None,
     tensorboard: bool = False,
+    lessons: Path | None = None,
 ) -> TrainingResult:
     """Train, and keep the checkpoint and a gated network's heat maps in the run's folder each epoch."""
 
@@ -114,6 +125,7 @@ def train_and_keep(
         recipe,
         out=out,
         teacher=teacher,
+        lessons=lessons,
         tensorboard=tensorboard,
         on_step=display.step,
         on_epoch=on_epoch,

@@ -163,7 +163,7 @@ def _check_plan(path: Path, plan: dict[str, Any]) -> None:
 
 
 def _agree(before: Any, now: Any) -> bool:
-    """Whether a value of the plan is what it was; what an older version did not write down is not compared."""
+    """Whether a value of the plan is what it was; what an older version did not write down is left out."""
     if isinstance(before, dict) and isinstance(now, dict):
         return all(_agree(before[name], value) for name, value in now.items() if name in before)
     return bool(before == now)

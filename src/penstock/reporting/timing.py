@@ -1,12 +1,12 @@
 """Milliseconds that can be compared: every contestant in turn, again and again, in one run.
 
 The speed of a shared machine drifts by more than the differences one looks for, so nothing is timed on its
-own: each round runs every contestant, in an order that rotates. The least time of many rounds is what the work
-itself takes; what lies above it, the median included, is mostly the neighbours.
+own: each round runs every contestant, in an order that rotates. The least time of many rounds is what the
+work itself takes; what lies above it, the median included, is mostly the neighbours.
 
 A contestant that follows another one finds its caches full of that one's data, which says something about the
-other. So a turn begins with a call that is not timed, and short calls are repeated for a few milliseconds: every
-contestant is timed as in use, after itself.
+other. So a turn begins with a call that is not timed, and short calls are repeated for a few milliseconds:
+every contestant is timed as in use, after itself.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from penstock.training.average import WeightAverage
 from penstock.training.evaluate import Score, evaluate
 from penstock.training.fast_layers import FastLayers, announce_relus
 from penstock.training.finite import first_broken_layer
+from penstock.training.lessons import Lessons
 from penstock.training.losses import count_hits, freeze_norms, is_finite, parameter_groups, task_loss
 from penstock.training.parts import Shares
 from penstock.training.processes import Processes
@@ -68,6 +69,7 @@ def train(
     *,
     out: str | Path | None = None,
     teacher: nn.Module | None = None,
+    lessons: str | Path | None = None,
     extra_loss: Callable[[nn.Module], Tensor] | None = None,
     tensorboard: bool = False,
     on_step: Callable[[Step], None] | None = None,
@@ -75,10 +77,11 @@ def train(
 ) -> TrainingResult:
     """Train `network` in place; its weights at the end are the averaged ones if the recipe averages.
 
-    `out`: a folder for the state and the metrics, from which a stopped run goes on. `extra_loss`: a term of
-    the network's own values that is added to every loss (Network Slimming's Lasso on the scales, for
-    instance). `tensorboard`: also log there, below `out`. The callbacks are called in the main process only;
-    `on_epoch` gets the epoch's metrics and the network as it would be saved.
+    `out`: a folder for the state and the metrics, from which a stopped run goes on. `lessons`: a folder where
+    the teacher's answers are kept for other runs that ask the same. `extra_loss`: a term of the network's own
+    values that is added to every loss (Network Slimming's Lasso on the scales, for instance). `tensorboard`:
+    also log there, below `out`. The callbacks are called in the main process only; `on_epoch` gets the
+    epoch's metrics and the network as it would be saved.
     """
     recipe = recipe or Recipe()
     check_inputs(network, train_data, recipe, teacher)
@@ -93,6 +96,7 @@ def train(
     network.preprocess = prepare  # type: ignore[assignment]  # travels with the network from here on
     if teacher is not None:
         teacher.to(processes.device, memory_format=layout).eval().requires_grad_(False)  # type: ignore[call-overload]
+    taught_before = None if teacher is None or lessons is None else Lessons(Path(lessons), teacher)
 
     announce_relus(network)
     optimiser = torch.optim.SGD(
@@ -146,7 +150,7 @@ def train(
                 if drawn:
                     set_image_densities(network, densities[part])
                 with FastLayers() if recipe.winograd else nullcontext():
-                    taught = None if teacher is None else teach(teacher, images, x, prepare)
+                    taught = None if teacher is None else teach(teacher, images, x, prepare, taught_before)
                     logits = forward(x)
                 loss = task_loss(logits, labels, recipe, taught)
                 if gated and recipe.penalty:
@@ -187,6 +191,8 @@ def train(
         if test_data is not None:
             score = processes.once(evaluate, trained, test_data, preprocess=prepare)
             metrics |= {"test_top1": score.top1, "test_top5": score.top5, "test_loss": score.loss}
+        if taught_before is not None:
+            taught_before.keep()
         state.epoch = epoch + 1
         state.history.append(metrics)
         if folder is not None and processes.main:
@@ -226,11 +232,22 @@ def check_inputs(network: nn.Module, data: Images, recipe: Recipe, teacher: nn.M
         )
 
 
-def teach(teacher: nn.Module, images: Tensor, x: Tensor, prepare: Callable[[Tensor], Tensor]) -> Tensor:
+def teach(
+    teacher: nn.Module,
+    images: Tensor,
+    x: Tensor,
+    prepare: Callable[[Tensor], Tensor],
+    lessons: Lessons | None = None,
+) -> Tensor:
     """The teacher's logits for a batch; it sees the images through its own preprocessing if it has one."""
     own = getattr(teacher, "preprocess", None) or prepare
-    with torch.no_grad():
-        return teacher(x if own == prepare else own(images))
+
+    def ask() -> Tensor:
+        with torch.no_grad():
+            logits: Tensor = teacher(x if own == prepare else own(images))
+            return logits
+
+    return ask() if lessons is None else lessons.answer(images, ask)
 
 
 def not_finite(loss: Tensor, network: nn.Module, x: Tensor, epoch: int, step: int) -> TrainingError:
