@@ -145,12 +145,19 @@ static StripFunction strip_function(int taps, int outs, int vectors) {
   return strip_function<0>(outs, vectors);
 }
 
-// Copies finished pixels from a buffer of one strip to the rows they belong to.
-static void store_runs(const Strip& strip, const float* values, float* to) {
+// Copies finished pixels from a buffer of one strip to the rows they belong to. Whole vectors may run over a run's end as
+// long as `later` pixels of the block follow the strip: they, and the gap before them, are written afterwards.
+static void store_runs(const Strip& strip, const float* values, float* to, int later) {
   for (int r = 0; r < strip.run_count; ++r) {
     const StripRun& run = strip.runs[r];
+    const bool over = strip.pixels - run.begin - run.count + later >= kLanes;
     for (int i = 0; i < run.count; i += kLanes) {
-      store_first(to + run.output + i, load(values + run.begin + i), run.count - i);
+      const Vec value = load(values + run.begin + i);
+      if (over) {
+        store(to + run.output + i, value);
+      } else {
+        store_first(to + run.output + i, value, run.count - i);
+      }
     }
   }
 }
@@ -195,12 +202,12 @@ static void packed_block(const PackedArgs& a, int plane_begin, int plane_end, in
       multiply(a, rows, a.in_list + slot_begin, slot_end - slot_begin, group * a.in_group, packed, first,
                whole ? plane + strip.runs[0].output : buffer, whole ? out.stride : kStrip);
       if (whole) continue;
-      for (int o = 0; o < last - first; ++o) store_runs(strip, buffer + o * kStrip, plane + o * out.stride);
+      const int later = pixel_end - pixel - strip.pixels;
+      for (int o = 0; o < last - first; ++o) store_runs(strip, buffer + o * kStrip, plane + o * out.stride, later);
     }
   }
-  // Rows that begin in this block.
-  const int row_begin = (pixel_begin + a.out.width - 1) / a.out.width;
-  const int row_end = (pixel_end + a.out.width - 1) / a.out.width;
+  // Rows that end in this block.
+  const int row_begin = pixel_begin / a.out.width, row_end = pixel_end / a.out.width;
   if (row_begin == row_end) return;
   for (int o = plane_begin; o < plane_end; ++o) zero_padding(a.out, o, row_begin, row_end, true);
 }

@@ -62,6 +62,10 @@ static void winograd_back(const WinogradArgs& a, int plane, const float* sums, s
   const ConvOutput& out = a.out;
   const Finish f = finish_of(out, plane);
   float* pixels = out.planes + plane * out.stride + out.origin;
+  // A block of all tiles zeroes every gap afterwards, so its last tiles may run over into the gap if it is wide enough.
+  const int over = a.tiles_x * Tile::kOut - out.width;
+  const bool alone = a.tile_begin == 0 && a.tile_end == a.tiles_x * a.tiles_y;
+  const int width = alone && over <= out.halo ? out.width + over : out.width;
   int tile_y = a.tile_begin / a.tiles_x, tile_x = a.tile_begin % a.tiles_x;
   const auto advance = [&](int tiles) {
     tile_x += tiles;
@@ -73,7 +77,7 @@ static void winograd_back(const WinogradArgs& a, int plane, const float* sums, s
   for (int tile = a.tile_begin; tile < a.tile_end;) {
     const int left = a.tile_end - tile;
     const int count = left < kTileGroup ? left : kTileGroup;
-    const int room = out.width - tile_x * Tile::kOut;
+    const int room = width - tile_x * Tile::kOut;
     const int height = out.height - tile_y * Tile::kOut;
     float* const first = pixels + static_cast<std::ptrdiff_t>(tile_y) * Tile::kOut * out.pitch + tile_x * Tile::kOut;
     if (tile_x + count <= a.tiles_x && out.activation < 0) {

@@ -9,7 +9,7 @@ PENSTOCK_INLINE int quad_of(int index) {
   return Tile::kOut == 2 ? in_group % 2 * kQuads + in_group / 2 : in_group;
 }
 
-// Bits that keep the first n lanes of a vector: kFirstLanes + kLanes - n.
+// Bits that keep the first n lanes of a vector: kLanes of them from kLanes - n on.
 struct FirstLanes {
   std::uint32_t bits[2 * kLanes];
   constexpr FirstLanes() : bits() {
@@ -19,9 +19,7 @@ struct FirstLanes {
 static constexpr FirstLanes kFirstLanes;
 
 PENSTOCK_INLINE Vec keep_first(Vec v, int n) {
-  float mask[kLanes];
-  std::memcpy(mask, kFirstLanes.bits + kLanes - n, sizeof mask);
-  return keep(v, mask);
+  return keep(v, reinterpret_cast<const float*>(kFirstLanes.bits + kLanes - n));  // read as vectors only
 }
 
 // The downward half of the transform, for the columns of tiles [x_begin, x_end) of tile row `tile_y`; the half across
@@ -41,8 +39,7 @@ static void transform_down(const WinogradArgs& a, const float* pixels, int tile_
   const int columns = (x_end - x_begin) * Tile::kOut + 2;
   const int inside = a.width + a.pad_w - first_x;
   const int used = columns < inside ? columns : inside;
-  int x = 0;
-  for (; x < used; x += kLanes) {
+  const auto transform = [&](int x, bool whole) __attribute__((always_inline)) {
     Vec d[Tile::kIn], v[Tile::kIn];
 #pragma GCC unroll 6
     for (int r = 0; r < Tile::kIn; ++r) {
@@ -51,12 +48,14 @@ static void transform_down(const WinogradArgs& a, const float* pixels, int tile_
       __builtin_prefetch(row[r] + x + next_channel);
     }
     Tile::forward(d, v);
-    if (used - x < kLanes) {
 #pragma GCC unroll 6
-      for (int r = 0; r < Tile::kIn; ++r) v[r] = keep_first(v[r], used - x);
-    }
-#pragma GCC unroll 6
-    for (int r = 0; r < Tile::kIn; ++r) store(place(down, r) + x, v[r]);
+    for (int r = 0; r < Tile::kIn; ++r) store(place(down, r) + x, whole ? v[r] : keep_first(v[r], used - x));
+  };
+  int x = 0;
+  for (; x + kLanes <= used; x += kLanes) transform(x, true);
+  if (x < used) {
+    transform(x, false);
+    x += kLanes;
   }
   for (; x < end; x += kLanes) {
     for (int r = 0; r < Tile::kIn; ++r) store(rows + r * pitch + x, zero());
