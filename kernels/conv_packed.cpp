@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kBlockFloats = 48 << 10;
 constexpr int kMinBlockPixels = 32;
 // Units of a layer, about: enough for a few threads.
-constexpr int kUnits = 4;
+constexpr int kUnits = 8;
 
 int block_pixels(const ConvPlan& plan, int inputs) {
   const ConvShape& s = plan.shape;
