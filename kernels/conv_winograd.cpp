@@ -106,7 +106,7 @@ std::size_t gathered_floats(const ConvPlan& plan, int in_count) {
 }
 
 bool gathers(const ConvPlan& plan, const ConvTask& task) {
-  return task.in_count < plan.shape.in_channels &&
+  return !plan.winograd.shared && task.in_count < plan.shape.in_channels &&
          gathered_floats(plan, task.in_count) * parts_of(plan, task.out_count) <= plan.winograd.gather_floats;
 }
 
@@ -230,7 +230,7 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   args.tiles_step = static_cast<std::ptrdiff_t>(lines_of(task.in_count)) * 2 * plan.kernels->lanes;
   const int group = plan.kernels->lanes / 2;
   const int tiles = w.tiles_x * w.tiles_y;
-  const bool gathered = !w.shared && gathers(plan, task);
+  const bool gathered = gathers(plan, task);
   const std::size_t gathered_part = gathered_floats(plan, task.in_count);
   const auto multiply = [&](int part) {
     if (gathered) args.gathered = scratch.shared + part * gathered_part;

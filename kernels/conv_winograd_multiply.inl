@@ -126,7 +126,11 @@ struct Extent {
     sum_out = Tile::kGroups * sum_group;
   }
   int first(int panel) const { return panel * outs / panels; }
-  int vectors(int group) const { return group + 1 == groups ? last_vectors : 2; }
+  int count(int panel) const { return first(panel + 1) - first(panel); }
+  // Output o of a panel; past the panel's end its last one stands in.
+  int out(int panel, int o) const { return first(panel) + (o < count(panel) ? o : count(panel) - 1); }
+  // Groups of tiles that fill both vectors; the last one may fill one only.
+  int whole() const { return last_vectors == 2 ? groups : groups - 1; }
 };
 
 // With weights that were transformed when the layer was planned.
@@ -138,8 +142,8 @@ static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int p
   const float* ahead[kWinogradPanel + 1];
   const auto rows_of = [&](int g, int panel, const float** rows) {
     for (int o = 0; o <= kWinogradPanel; ++o) {
-      const int out = e.first(panel) + o < e.first(panel + 1) ? e.first(panel) + o : e.first(panel + 1) - 1;
-      rows[o] = a.weights + (static_cast<std::ptrdiff_t>(a.out.list[plane_begin + out]) * Tile::kGroups + g) * row;
+      const std::ptrdiff_t out = a.out.list[plane_begin + e.out(panel, o)];
+      rows[o] = a.weights + (out * Tile::kGroups + g) * row;
     }
   };
   rows_of(0, 0, ahead);
@@ -153,14 +157,14 @@ static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int p
         rows_of(g + 1 < Tile::kGroups ? g + 1 : g, 0, ahead);
       }
       float* sums = a.sums + e.first(panel) * e.sum_out + g * e.sum_group;
-      const int outs = e.first(panel + 1) - e.first(panel);
+      const int outs = e.count(panel);
       const auto multiply = [&](MultiplyFunction function, int begin, int end) {
         if (begin == end) return;
         function(weights, ahead, transformed + begin * e.tiles_step, e.tiles_step, end - begin, a.in_list, a.in_count,
                  sums + begin * kGroupFloats, e.sum_out);
       };
       // The first passes fetch the next turn's rows; the last group of tiles may be half full.
-      const int whole = e.last_vectors == 2 ? e.groups : e.groups - 1;
+      const int whole = e.whole();
       const int fetching = (outs + 1) / 2 < whole ? (outs + 1) / 2 : whole;
       multiply(multiply_function<true>(outs, 2), 0, fetching);
       multiply(multiply_function<false>(outs, 2), fetching, whole);
@@ -176,12 +180,11 @@ static void winograd_gather(const WinogradArgs& a, int plane_begin, int plane_en
   const Extent<Tile> e(a, plane_begin, plane_end);
   const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(a.in_channels) * 4;
   for (int panel = 0; panel < e.panels; ++panel) {
-    const int first = e.first(panel), outs = e.first(panel + 1) - first;
     for (int g = 0; g < Tile::kGroups; ++g) {
       const float* rows[kWinogradPanel];
       for (int o = 0; o < kWinogradPanel; ++o) {
-        const int out = a.out.list[plane_begin + first + (o < outs ? o : outs - 1)];
-        rows[o] = a.weights + (static_cast<std::ptrdiff_t>(out) * Tile::kGroups + g) * row;
+        const std::ptrdiff_t out = a.out.list[plane_begin + e.out(panel, o)];
+        rows[o] = a.weights + (out * Tile::kGroups + g) * row;
       }
       for (int i = 0; i < a.in_count; ++i, to += kPanelFloats) {
         const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(a.in_list[i]) * 4;
@@ -196,11 +199,11 @@ static void winograd_gather(const WinogradArgs& a, int plane_begin, int plane_en
 template <typename Tile>
 static void multiply_gathered(const WinogradArgs& a, const Extent<Tile>& e) {
   const std::ptrdiff_t group_floats = static_cast<std::ptrdiff_t>(a.in_count) * kPanelFloats;
-  const int whole = e.last_vectors == 2 ? e.groups : e.groups - 1;
+  const int whole = e.whole();
   for (int g = 0; g < Tile::kGroups; ++g) {
     const float* transformed = a.transformed + g * e.groups * e.tiles_step;
     for (int panel = 0; panel < e.panels; ++panel) {
-      const int outs = e.first(panel + 1) - e.first(panel);
+      const int outs = e.count(panel);
       const float* weights = a.gathered + (static_cast<std::ptrdiff_t>(panel) * Tile::kGroups + g) * group_floats;
       float* sums = a.sums + e.first(panel) * e.sum_out + g * e.sum_group;
       const auto multiply = [&](int vectors, int begin, int end) {
@@ -236,13 +239,12 @@ template <typename Tile>
 static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int plane_begin) {
   const std::ptrdiff_t group_step = static_cast<std::ptrdiff_t>(a.chunk) * kPanelFloats;
   const auto filters_of = [&](int panel, int o) {
-    const int out = e.first(panel) + o < e.first(panel + 1) ? e.first(panel) + o : e.first(panel + 1) - 1;
-    return a.filters + static_cast<std::ptrdiff_t>(a.out.list[plane_begin + out]) * a.in_channels * 9;
+    return a.filters + static_cast<std::ptrdiff_t>(a.out.list[plane_begin + e.out(panel, o)]) * a.in_channels * 9;
   };
   for (int chunk = 0; chunk < a.in_count || chunk == 0; chunk += a.chunk) {
     const int count = a.in_count - chunk < a.chunk ? a.in_count - chunk : a.chunk;
     for (int panel = 0; panel < e.panels; ++panel) {
-      const int first = e.first(panel), outs = e.first(panel + 1) - first;
+      const int first = e.first(panel), outs = e.count(panel);
       const float* rows[kPanelQuads];
       for (int o = 0; o < kPanelQuads; ++o) rows[o] = filters_of(panel, o);
       if (outs > kPanelQuads - kQuads) {
@@ -253,7 +255,7 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
       // While this panel is multiplied the next one's filters arrive, if the list leaves gaps that the hardware cannot
       // foresee: the first passes fetch the line in which each begins, further ones the line in which it ends.
       const bool more = panel + 1 < e.panels;
-      const int next_panel = more ? panel + 1 : 0, next_outs = e.first(next_panel + 1) - e.first(next_panel);
+      const int next_panel = more ? panel + 1 : 0, next_outs = e.count(next_panel);
       const std::int32_t* next_list = a.in_list + chunk + (more || chunk + 2 * a.chunk > a.in_count ? 0 : a.chunk);
       const float* next[2 * kWinogradPanel];
       for (int o = 0; o < next_outs; ++o) {
@@ -262,7 +264,7 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
       }
       int to_fetch = a.in_count < a.in_channels ? 2 * next_outs : 0;
       const float* const* fetched = next;
-      const int whole = e.last_vectors == 2 ? e.groups : e.groups - 1;
+      const int whole = e.whole();
       for (int g = 0; g < Tile::kGroups; ++g) {
         const float* transformed = a.transformed + g * e.groups * e.tiles_step + chunk * kGroupFloats;
         float* sums = a.sums + first * e.sum_out + g * e.sum_group;

@@ -16,7 +16,7 @@ from pathlib import Path
 from penstock.datasets import cifar10, hold_out
 from penstock.exporting import load, save
 from penstock.pruning import Budget, NetworkSlimming
-from penstock.surgery.shrink import keep_channels, removal_report
+from penstock.surgery import keep_channels, removal_report
 from penstock.training import Recipe, train
 
 DENSE, SLIMMED = Path("runs/dense-s0b"), Path("runs/ns-s0")

@@ -12,18 +12,16 @@ unpickled; reading gives tensors and plain data.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import safetensors
 import safetensors.torch
-import torch
 from torch import Tensor
 
 from penstock.errors import CheckpointError
-from penstock.files import write_atomically
+from penstock.files import digest, write_atomically
 
 VERSION = 1
 _KEY = "penstock"
@@ -32,7 +30,7 @@ _KEY = "penstock"
 def write_container(path: Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
     """Write one file, whole or not at all."""
     plain = _apart(tensors)
-    content = {"format": VERSION, "network": description, "sha256": _digest(description, plain)}
+    content = {"format": VERSION, "network": description, "sha256": digest(plain, _canonical(description))}
     write_atomically(path, safetensors.torch.save(plain, {_KEY: _canonical(content)}))
 
 
@@ -63,7 +61,7 @@ def _read(path: Path, with_tensors: bool) -> tuple[dict[str, Any], dict[str, Ten
     description = content.get("network")
     if not isinstance(description, dict):
         raise CheckpointError(f"{path}: it does not describe its network; save the network again")
-    if with_tensors and content.get("sha256") != _digest(description, tensors):
+    if with_tensors and content.get("sha256") != digest(tensors, _canonical(description)):
         raise CheckpointError(
             f"{path}: its content does not match its checksum, so it was altered or damaged after it was "
             "saved. Copy or download it again, or save the network again"
@@ -116,12 +114,3 @@ def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         seen.add(flat.untyped_storage().data_ptr())
         plain[name] = flat
     return plain
-
-
-def _digest(description: dict[str, Any], tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256(_canonical(description).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].contiguous()
-        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()

@@ -9,24 +9,23 @@ has. An epoch takes 4 bytes for each image and class.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
 import safetensors
 import safetensors.torch
-import torch
 from torch import Tensor, nn
 
 from penstock.errors import TrainingError
-from penstock.files import write_atomically
+from penstock.files import digest, write_atomically
 
 
 class Lessons:
     """What is known of a teacher's answers, in memory; `keep` writes down what was new."""
 
     def __init__(self, folder: Path, teacher: nn.Module) -> None:
-        self.folder = folder / _digest_of_network(teacher)
+        # Its values, and how it takes images.
+        self.folder = folder / digest(teacher.state_dict(), repr(getattr(teacher, "preprocess", None)))
         self.known: dict[str, Tensor] = {}
         self.fresh: dict[str, Tensor] = {}
         for path in sorted(self.folder.glob("*.safetensors")):
@@ -40,7 +39,7 @@ class Lessons:
 
     def answer(self, images: Tensor, ask: Callable[[], Tensor]) -> Tensor:
         """The logits for `images`, or what `ask` says if nobody has asked yet."""
-        question = _digest(images)
+        question = digest({"images": images})
         if question in self.known:
             return self.known[question].to(images.device)
         logits = ask()
@@ -50,19 +49,6 @@ class Lessons:
     def keep(self) -> None:
         """Write the new answers to a file of their own: runs beside this one disturb nothing."""
         if self.fresh:
-            name = hashlib.blake2b("".join(sorted(self.fresh)).encode(), digest_size=16).hexdigest()
+            name = digest({}, "".join(sorted(self.fresh)))
             write_atomically(self.folder / f"{name}.safetensors", safetensors.torch.save(self.fresh))
             self.fresh = {}
-
-
-def _digest(tensor: Tensor) -> str:
-    shape = f"{tensor.dtype} {tuple(tensor.shape)}".encode()
-    plain = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return hashlib.blake2b(plain.tobytes(), digest_size=16, salt=b"image", key=shape[:64]).hexdigest()
-
-
-def _digest_of_network(network: nn.Module) -> str:
-    """Of its values and of how it takes images."""
-    said = [repr(getattr(network, "preprocess", None))]
-    said += [f"{name} {_digest(value)}" for name, value in sorted(network.state_dict().items())]
-    return hashlib.blake2b("\n".join(said).encode(), digest_size=16).hexdigest()
