@@ -67,6 +67,7 @@ struct ConvTask {
   const std::int32_t* out_list = nullptr;
   int out_count = 0;
   const float* gain = nullptr;  // out_count values, gain[p] belongs to out_list[p]; null means 1
+  const float* bias = nullptr;  // by channel, in the place of the plan's; null means that
 };
 
 // Memory that one running task needs besides its planes, both 64-byte aligned, contents undefined before and after.

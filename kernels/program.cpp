@@ -16,7 +16,8 @@ constexpr std::int64_t kMaxTensors = 1 << 16;
 
 // Fields of an operation after the seven common ones, by kind.
 //   conv           kernel h, w; stride h, w; pad h, w; dilation h, w; groups; weights; bias; phi; rho; summary;
-//                  function after the addition of `in2`; algorithm
+//                  function after the addition of `in2`; algorithm; first argument of its levels (-1: none):
+//                  their number L, bias, gain, then L - 1 edges. Then rho has L rows, as bias and gain have
 //   pool           kind; kernel h, w; stride h, w; pad h, w; dilation h, w; divisor; count padding
 //   adaptive_pool  kind
 //   concat         first argument; number of arguments
@@ -256,7 +257,7 @@ class Loader {
       check(channels == 0, "two convolutions share one gate");
       channels = out.channels;
       op.phi = weights(p[11], static_cast<std::int64_t>(in.channels) * out.channels, "phi");
-      op.rho = weights(p[12], out.channels, "rho");
+      load_levels(op, p[16], p[12]);
       op.summary = static_cast<Summary>(number(p[13], 0, kSummaryCount - 1, "summary"));
       // With one gate per channel a suppressed channel stays zero only under f(0) = 0, which all of conv.h's have.
     }
@@ -284,6 +285,25 @@ class Loader {
       op.chunk_scratch = round_up(op.chunk * out.step() + kVectorSlack);
     }
     check(op.shared_scratch + op.thread_scratch <= kMaxTensorFloats, "scratch too large");
+  }
+
+  void load_levels(Op& op, std::int64_t first, std::int64_t rho) {
+    const int channels = at(op.out).channels;
+    std::int64_t rows = 1;
+    if (first != -1) {
+      constexpr std::int64_t kHead = 3, kMost = 1 << 10;
+      check(first >= 0 && first <= raw_.arg_count - kHead, "levels");
+      const std::int64_t* const given = raw_.args + first;
+      rows = number(given[0], 2, kMost, "number of levels");
+      check(first <= raw_.arg_count - kHead - (rows - 1), "levels");
+      op.level_bias = weights(given[1], rows * channels, "bias of levels");
+      op.level_gain = weights(given[2], rows * channels, "gain of levels");
+      for (std::int64_t edge = 0; edge < rows - 1; ++edge) {
+        op.level_edges.push_back(number(given[kHead + edge], 0, channels, "edge of a level"));
+        check(edge == 0 || op.level_edges.back() >= op.level_edges[static_cast<std::size_t>(edge) - 1], "edges fall");
+      }
+    }
+    op.rho = weights(rho, rows * channels, "rho");
   }
 
   void load_pool(Op& op, const std::int64_t* p) {

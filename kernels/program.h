@@ -17,7 +17,7 @@
 
 namespace penstock {
 
-constexpr std::int64_t kFormat = 1;
+constexpr std::int64_t kFormat = 2;
 constexpr int kTensorFields = 6;
 constexpr int kOpFields = 24;
 constexpr int kOpScalars = 2;
@@ -74,6 +74,11 @@ struct Op {
   const float* bias = nullptr;
   const float* phi = nullptr;      // gated conv: [in][out]
   const float* rho = nullptr;
+  // Gated conv with levels: rho, bias and gain have a row of C_out values for each; level_edges holds the largest
+  // number of winners that each level but the last serves.
+  const float* level_bias = nullptr;
+  const float* level_gain = nullptr;
+  std::vector<std::int32_t> level_edges;
   Summary summary = Summary::l1;
   Function after = Function::none;  // conv with in2: applied after the addition
   float after_slope = 0.0f;

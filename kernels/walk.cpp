@@ -1,5 +1,6 @@
 #include "walk.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace penstock {
@@ -98,12 +99,13 @@ const float* Runtime::Walk::summaries(const Op& op, const Live& in) {
 // g = relu(ss(x) phi + rho); the list receives the k largest, ties to the lower index, without those that are zero.
 int Runtime::Walk::choose_winners(const Op& op, const Live& in, std::int32_t* list) {
   const int channels = tensor(op.out).channels;
-  const int wanted = std::min(channels, std::max(1, winners_[op.knob]));
+  const int wanted = wanted_winners(op);
+  const std::int64_t row = level_row(op);
   const float* ss = summaries(op, in);
   float* g = context_.saliency.data();
   constexpr int kBlock = 64;
   each((channels + kBlock - 1) / kBlock, static_cast<std::int64_t>(in.count) * channels / 2, [&](int b, int) {
-    kernels_.combine_rows(ss, in.list, in.count, op.phi, op.rho, b * kBlock, std::min(channels, (b + 1) * kBlock),
+    kernels_.combine_rows(ss, in.list, in.count, op.phi, op.rho + row, b * kBlock, std::min(channels, (b + 1) * kBlock),
                           channels, g);
   });
   std::uint32_t* keys = context_.keys.data();
@@ -141,9 +143,21 @@ int Runtime::Walk::choose_winners(const Op& op, const Live& in, std::int32_t* li
     count += (keys[o] > threshold) | (equal & (ties > 0));
     ties -= equal;
   }
+  if (op.level_gain)
+    for (int p = 0; p < count; ++p) gains[p] *= op.level_gain[row + list[p]];
   if (chosen_)
     for (int p = 0; p < count; ++p) chosen_[at + list[p]] = 1;
   return count;
+}
+
+int Runtime::Walk::wanted_winners(const Op& op) const {
+  return std::min(tensor(op.out).channels, std::max(1, winners_[op.knob]));
+}
+
+// Where the values of the level that serves so many winners begin.
+std::int64_t Runtime::Walk::level_row(const Op& op) const {
+  const auto edge = std::lower_bound(op.level_edges.begin(), op.level_edges.end(), wanted_winners(op));
+  return (edge - op.level_edges.begin()) * static_cast<std::int64_t>(tensor(op.out).channels);
 }
 
 void Runtime::Walk::run_task(const Op& op, const ConvTask& task) {
@@ -181,7 +195,8 @@ void Runtime::Walk::conv(const Op& op) {
     list = winners;
     gains = context_.gains.data();
   }
-  ConvTask task{in.data, in.list, in.count, out.data, list, count, gains};
+  const float* const bias = op.level_bias ? op.level_bias + level_row(op) : nullptr;
+  ConvTask task{in.data, in.list, in.count, out.data, list, count, gains, bias};
   if (op.layer >= 0 && (macs_ || active_)) {
     const std::int64_t area = static_cast<std::int64_t>(t.shape.height) * t.shape.width;
     std::int64_t macs = conv_macs(*op.plan, task);
@@ -189,7 +204,7 @@ void Runtime::Walk::conv(const Op& op) {
     note(op, macs, in.count, count);
   }
   if (algorithms_ && op.layer >= 0) algorithms_[op.layer] = static_cast<int>(conv_algorithm(*op.plan, in.count, count));
-  if (op.in2 >= 0) return conv_add(op, in, list, count, gains);
+  if (op.in2 >= 0) return conv_add(op, task);
   out.list = list;
   out.count = count;
   if (count > 0) run_task(op, task);
@@ -198,8 +213,10 @@ void Runtime::Walk::conv(const Op& op) {
 // The sum of a skip connection and a convolution, without a tensor for the convolution's own result: the skip's
 // planes move to where the union of both lists wants them (often where they already lie), and the convolution is
 // added a few planes at a time.
-void Runtime::Walk::conv_add(const Op& op, const Live& in, const std::int32_t* list, int count, const float* gains) {
+void Runtime::Walk::conv_add(const Op& op, const ConvTask& task) {
   const Tensor& t = tensor(op.out);
+  const std::int32_t* const list = task.out_list;
+  const int count = task.out_count;
   const Live skip = live(op.in2);
   Live& out = live(op.out);
   std::int32_t* const positions = context_.positions.data();  // of the convolution's planes in the union
@@ -242,7 +259,12 @@ void Runtime::Walk::conv_add(const Op& op, const Live& in, const std::int32_t* l
   float* const planes = scratch(op) + op.shared_scratch + runtime_.threads() * op.thread_scratch;
   for (int first = 0; first < count; first += chunk) {
     const int some = std::min(chunk, count - first);
-    run_task(op, ConvTask{in.data, in.list, in.count, planes, list + first, some, gains ? gains + first : nullptr});
+    ConvTask piece = task;
+    piece.output = planes;
+    piece.out_list = list + first;
+    piece.out_count = some;
+    if (task.gain) piece.gain = task.gain + first;
+    run_task(op, piece);
     each(some, some * t.step(), [&](int p, int) {
       float* to = out.data + positions[first + p] * t.step();
       if (fresh[static_cast<std::size_t>(first + p)])

@@ -43,10 +43,12 @@ class Runtime::Walk {
   bool import_image(const Op& op, const float* image);
   void export_result(const Op& op, float* result);
   void conv(const Op& op);
-  void conv_add(const Op& op, const Live& in, const std::int32_t* list, int count, const float* gains);
+  void conv_add(const Op& op, const ConvTask& task);
   void run_task(const Op& op, const ConvTask& task);
   float* scratch(const Op& op) { return context_.arena.data() + op.scratch_offset; }
   int choose_winners(const Op& op, const Live& in, std::int32_t* list);
+  int wanted_winners(const Op& op) const;
+  std::int64_t level_row(const Op& op) const;
   const float* summaries(const Op& op, const Live& in);
   void pool(const Op& op);
   void adaptive_pool(const Op& op);

@@ -53,10 +53,16 @@ class Writer {
 
   // kernel, stride, pad, dilation alike on both axes
   void conv(int in, int out, int cin, int cout, int k, int stride, int pad, int dilation, int groups, Function f,
-            bool gated, int skip = -1) {
+            bool gated, int skip = -1, int levels = 1) {
+    std::int64_t first = -1;
+    if (levels > 1) {
+      first = static_cast<std::int64_t>(arrays.args.size());
+      arrays.args.insert(arrays.args.end(), {levels, weights(levels * cout), weights(levels * cout)});
+      for (int level = 1; level < levels; ++level) arrays.args.push_back(cout * level / levels);
+    }
     const Row fields{k, k, stride, stride, pad, pad, dilation, dilation, groups, weights(cout * cin / groups * k * k),
-                     weights(cout), gated ? weights(cin * cout) : -1, gated ? weights(cout) : -1, 0,
-                     skip >= 0 ? 1 : 0, 0};
+                     weights(cout), gated ? weights(cin * cout) : -1, gated ? weights(levels * cout) : -1, 0,
+                     skip >= 0 ? 1 : 0, 0, first};
     op(OpKind::conv, in, skip, out, f, true, gated, fields);
   }
 
@@ -75,7 +81,7 @@ Arrays base_program() {
   const int a = w.tensor(true, 8, 11, 9, 2);
   w.conv(image, a, 3, 8, 3, 1, 1, 1, 1, Function::relu, true);
   const int b = w.tensor(true, 8, 11, 9, 0);
-  w.conv(a, b, 8, 8, 3, 1, 2, 2, 2, Function::silu, true);
+  w.conv(a, b, 8, 8, 3, 1, 2, 2, 2, Function::silu, true, -1, 3);
   const int sum = w.tensor(true, 8, 11, 9, 1);
   w.op(OpKind::add, a, b, sum, Function::relu, false, false, {});
   const int c = w.tensor(true, 12, 6, 5, 0);
@@ -83,14 +89,15 @@ Arrays base_program() {
   const int pooled = w.tensor(true, 8, 6, 5, 0);
   w.op(OpKind::pool, sum, -1, pooled, Function::none, false, false, {0, 3, 3, 2, 2, 1, 1, 1, 1, 0, 1});
   const int both = w.tensor(true, 20, 6, 5, 0);
-  w.arrays.args = {c, pooled};
-  w.op(OpKind::concat, c, -1, both, Function::none, false, false, {0, 2});
+  const std::int64_t parts = static_cast<std::int64_t>(w.arrays.args.size());
+  w.arrays.args.insert(w.arrays.args.end(), {c, pooled});
+  w.op(OpKind::concat, c, -1, both, Function::none, false, false, {parts, 2});
   const int normed = w.tensor(true, 20, 6, 5, 1);
   w.op(OpKind::affine, both, -1, normed, Function::leaky_relu, false, false, {w.weights(20), w.weights(20)});
   const int wide = w.tensor(true, 20, 6, 5, 1);
   w.conv(normed, wide, 20, 20, 3, 1, 1, 1, 20, Function::hardswish, false);
   const int mixed = w.tensor(true, 20, 6, 5, 1);
-  w.conv(wide, mixed, 20, 20, 1, 1, 0, 1, 1, Function::none, true, normed);
+  w.conv(wide, mixed, 20, 20, 1, 1, 0, 1, 1, Function::none, true, normed, 2);
   const int layered = w.tensor(true, 20, 6, 5, 1);
   w.op(OpKind::channel_norm, mixed, -1, layered, Function::none, false, false, {w.weights(20), w.weights(20)});
   const int squeezed = w.tensor(false, 20, 1, 1, 0);

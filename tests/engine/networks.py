@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from penstock.gating import gated_layers, set_density, summarise
+from penstock.gating import LevelNorm2d, gated_layers, set_density, set_levels, summarise
 from penstock.surgery import add_gates
 
 ACTIVATIONS = ("relu", "relu6", "silu", "gelu", "hardswish", "leaky_relu", "none")
@@ -96,6 +96,17 @@ def enliven(network: nn.Module, x: Tensor, spread: float = 0.3, centre: float = 
     return network
 
 
+def randomise_levels(network: nn.Module, levels: tuple[float, ...]) -> None:
+    """Levels whose values differ."""
+    set_levels(network, levels)
+    for _, layer in gated_layers(network):
+        layer.shift.data.add_(0.3 * torch.randn_like(layer.shift))
+        layer.gate.bias.data.add_(0.1 * torch.randn_like(layer.gate.bias))
+        if isinstance(layer.norm, LevelNorm2d):
+            layer.norm.running_mean.normal_(0, 0.2)
+            layer.norm.running_var.uniform_(0.5, 2)
+
+
 @dataclass(frozen=True)
 class Case:
     network: nn.Module
@@ -128,6 +139,8 @@ def cases(draw: st.DrawFn) -> Case:
     if names:
         # Around -2 nothing is salient: whole layers switch off for an image.
         enliven(gated, images, centre=draw(st.sampled_from((1.0, 1.0, 1.0, 0.2, -2.0))))
+        if draw(st.integers(0, 2)) == 0:
+            randomise_levels(gated, draw(st.sampled_from(((0.3, 1.0), (0.1, 0.4, 0.6, 0.9)))))
         set_density(gated, {name: draw(st.sampled_from((1.0, 0.7, 0.5, 0.3, 0.05))) for name in names})
     return Case(gated, images, repr(network))
 

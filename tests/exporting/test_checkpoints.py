@@ -19,7 +19,8 @@ from penstock.datasets.preprocess import Preprocess
 from penstock.errors import CheckpointError
 from penstock.exporting import read_notes
 from penstock.exporting.container import write_container
-from penstock.gating import gated_layers
+from penstock.exporting.describe import describe, to_plain
+from penstock.gating import gated_layers, set_levels
 from penstock.surgery.shrink import keep_channels, removal_report
 
 
@@ -106,6 +107,36 @@ def test_gated_networks_come_back_with_densities_by_layer(summary: str, path: Pa
     assert {layer.gate.summary for _, layer in gated_layers(loaded)} == {summary}
     assert not ps.explain(loaded)["conv6"].gated
     assert [conv.gated for conv in ps.explain(loaded).convolutions] == [i != 6 for i in range(8)]
+
+
+def test_levels_come_back_and_a_cut_layer_keeps_one(path: Path) -> None:
+    x = torch.randn(4, 3, 32, 32)
+    gated = ps.add_gates(shaken(ps.zoo.m_cifarnet()), x, 0.4)
+    set_levels(gated, (0.3, 0.5, 1.0))
+    gates_shaken(gated)
+    ps.save(gated, path)
+    loaded = ps.load(path)
+    for density in (0.3, 0.5, 0.9):
+        ps.set_density(gated, density)
+        ps.set_density(loaded, density)
+        same(gated, loaded, x)
+    ps.set_density(gated, 0.4)
+    small = keep_channels(gated, x, {"conv1": range(20)})
+    assert [layer.levels for _, layer in gated_layers(small)] == [
+        () if place == 1 else (0.3, 0.5, 1.0) for place in range(8)
+    ]
+    ps.save(small, path)
+    same(small, ps.load(path), x)
+
+
+@pytest.mark.parametrize("levels", [[0.5], [0.5, 0.3], ["a", "b"], 7])
+def test_levels_that_cannot_be_are_refused(levels: Any, path: Path) -> None:
+    gated = ps.add_gates(shaken(ps.zoo.m_cifarnet()), torch.randn(1, 3, 32, 32))
+    plain = to_plain(describe(gated, None, {}, "test"))
+    plain["gates"]["conv0"]["levels"] = levels
+    write_container(path, gated.state_dict(), plain)
+    with pytest.raises(CheckpointError, match=r"network\.safetensors"):
+        ps.load(path)
 
 
 def test_a_network_after_remove_unused_comes_back_as_small(path: Path) -> None:

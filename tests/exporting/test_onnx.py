@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import penstock as ps
 from penstock.exporting import onnx_session
-from penstock.gating import GatedConv2d, gated_layers, winner_count
+from penstock.gating import GatedConv2d, gated_layers, set_levels, winner_count
 from penstock.surgery import active_mask, trace, weight_layers
 
 onnx = pytest.importorskip("onnx", reason="pip install 'penstock[onnx]'")
@@ -178,6 +178,25 @@ def test_the_masked_form_takes_any_batch(gated_pair: Pair, tmp_path: Path) -> No
         for batch in (1, 3, 4):
             found = session.run(None, _feeds(session, images[:batch], density))[0]
             np.testing.assert_allclose(found, want[:batch], atol=1e-4)
+
+
+@pytest.mark.parametrize("skipping", [True, False])
+@pytest.mark.parametrize("fixed", [None, 0.3])
+def test_levels_follow_the_density(
+    skipping: bool, fixed: float | None, gated_pair: Pair, tmp_path: Path
+) -> None:
+    network, images = gated_pair(ps.zoo.resnet18(), 32)
+    set_levels(network, (0.3, 0.5, 1.0))
+    for _, layer in gated_layers(network):
+        for table in (layer.shift.data, layer.gate.bias.data, layer.norm.running_mean):
+            table.add_(0.2 * torch.randn_like(table))
+        layer.norm.running_var.mul_(torch.empty_like(layer.norm.running_var).uniform_(0.5, 2))
+    ps.export_onnx(network, tmp_path / "net.onnx", images[:1], skipping=skipping, density=fixed)
+    session = onnx_session(tmp_path / "net.onnx")
+    for density in (0.1, 0.4, 0.45, 1.0) if fixed is None else (fixed,):
+        want = _wanted(network, images[:2], density)
+        found = _logits(session, images[:2], density if fixed is None else None)
+        np.testing.assert_allclose(found, want, atol=1e-4 * np.abs(want).max())
 
 
 def test_a_network_without_gates_is_written_as_it_is_for_any_batch(awaken: Any, tmp_path: Path) -> None:

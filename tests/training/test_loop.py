@@ -100,6 +100,14 @@ def test_runs_that_cannot_work_are_refused(options: dict[str, object], said: str
         tiny.run(**{"recipe": tiny.RECIPE} | options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("levels", ["0.5", "0.5,0.3", "low,high", "0.5,1.5"])
+def test_levels_that_cannot_be_are_refused(levels: str) -> None:
+    with pytest.raises(ValueError, match=r"recipe\.any_levels"):
+        Recipe(density_schedule="any", any_levels=levels)
+    with pytest.raises(TrainingError, match="goes with"):
+        Recipe(any_levels="0.3,1.0")
+
+
 def test_a_density_without_gates_is_refused() -> None:
     with pytest.raises(TrainingError, match="has no gates"):
         train(tiny.network(gated=False), tiny.data(), None, replace(tiny.RECIPE, density=0.5))
@@ -189,6 +197,31 @@ def test_a_share_of_the_images_gets_the_highest_density(full: float, images: int
     found = schedules.image_densities(recipe, 0.5, images, torch.Generator().manual_seed(0))
     assert (found == 0.9).sum() >= round(full * images)
     assert images - (found == 0.9).sum() >= (images - round(full * images)) * 0.9  # no one else
+
+
+@given(st.integers(1, 200), st.integers(0, 99))
+def test_every_level_gets_as_many_images_half_of_them_at_its_own_density(images: int, seed: int) -> None:
+    recipe = Recipe(density_schedule="any", any_low=0.25, any_levels="0.3,0.5,1", anneal_from=0, anneal_to=0)
+    found = schedules.image_densities(recipe, 0.5, images, torch.Generator().manual_seed(seed))
+    assert 0.25 <= found.min() <= found.max() <= 1
+    nearest = torch.bucketize(found, torch.tensor([0.4, 0.75]))
+    counts = torch.bincount(nearest, minlength=3)
+    assert counts.max() - counts.min() <= 1
+    for level in (0.3, 0.5, 1.0):
+        exact = int((found - level).abs().lt(1e-6).sum())
+        assert images < 60 or 0.2 * images / 3 < exact < 0.8 * images / 3
+
+
+def test_a_network_trained_with_levels_learns_them_and_goes_on(tmp_path: Path) -> None:
+    made = tiny.network()
+    recipe = replace(tiny.RICH, any_levels="0.3,0.5,0.75")
+    train(made, tiny.data(), None, recipe, out=tmp_path)
+    assert made.first.levels == (0.3, 0.5, 0.75)
+    assert not torch.equal(made.first.norm.running_mean[0], made.first.norm.running_mean[2])
+    assert not torch.equal(made.second.shift[0], made.second.shift[1])
+    again = tiny.network(seed=1)  # resumed: what it ends with is the same
+    train(again, tiny.data(), None, recipe, out=tmp_path)
+    assert tiny.same_bits(tiny.weights(made), tiny.weights(again))
 
 
 @given(st.sampled_from(["cosine", "linear", "step"]), st.floats(0, 1), st.floats(0, 0.9))

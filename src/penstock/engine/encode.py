@@ -24,6 +24,7 @@ from penstock.engine.steps import (
     Floats,
     Function,
     Import,
+    Levels,
     Linear,
     Network,
     Pack,
@@ -32,7 +33,7 @@ from penstock.engine.steps import (
     Step,
 )
 
-FORMAT = 1
+FORMAT = 2
 OP_FIELDS = 24
 _COMMON = 7
 _KINDS: dict[type[Step], int] = {
@@ -165,6 +166,7 @@ def _fields(step: Step, network: Network, weights: _Weights, args: list[int], in
             0 if gates is None else SUMMARY_NUMBERS[gates.summary],
             FUNCTIONS[step.after.name],
             0,  # the algorithm: chosen from the shape
+            -1 if gates is None or gates.levels is None else _levels(gates.levels, weights, args),
         ]
     if isinstance(step, Pool):
         window = [*step.kernel, *step.stride, *step.padding, *step.dilation]
@@ -172,8 +174,7 @@ def _fields(step: Step, network: Network, weights: _Weights, args: list[int], in
     if isinstance(step, AdaptivePool):
         return [_POOLS[step.kind]]
     if isinstance(step, Concat):
-        args += inputs
-        return [len(args) - len(inputs), len(inputs)]
+        return [_add_arguments(args, inputs), len(inputs)]
     if isinstance(step, Affine):
         return [-1 if part is None else weights.add(part) for part in (step.scale, step.shift)]
     if isinstance(step, Linear):
@@ -183,3 +184,14 @@ def _fields(step: Step, network: Network, weights: _Weights, args: list[int], in
     if isinstance(step, ChannelNorm):
         return [weights.add(step.scale), weights.add(step.shift)]
     return []
+
+
+def _levels(levels: Levels, weights: _Weights, args: list[int]) -> int:
+    """Where the arguments of a gated convolution's levels begin."""
+    tables = [len(levels.bias), weights.add(levels.bias), weights.add(levels.gain)]
+    return _add_arguments(args, [*tables, *levels.edges])
+
+
+def _add_arguments(args: list[int], new: list[int]) -> int:
+    args += new
+    return len(args) - len(new)

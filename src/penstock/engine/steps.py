@@ -83,13 +83,26 @@ class Export(Step):
 
 
 @dataclass
+class Levels:
+    """What a gated convolution has of its own at each level: bias and a factor for the gains, (level, out).
+
+    edges: the largest number of winners that each level but the last serves.
+    """
+
+    bias: Floats
+    gain: Floats
+    edges: list[int]
+
+
+@dataclass
 class Gates:
-    """The predictor of a gated convolution: φ (in, out), ρ (out), which summary, and the layer's name."""
+    """The predictor of a gated convolution: φ (in, out), ρ (out) or (level, out), which summary."""
 
     phi: Floats
     rho: Floats
     summary: str
     density: float
+    levels: Levels | None = None
 
 
 @dataclass

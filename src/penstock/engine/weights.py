@@ -1,8 +1,4 @@
-"""Weights of layers as float32 arrays, with the norms inside gated convolutions folded in.
-
-A gated convolution computes activation(π · (norm(conv(x, θ)) + β)); with norm(y) = (y − μ) / σ that is
-activation(π · (conv(x, θ/σ) + β − μ/σ)), so the norm costs nothing at run time.
-"""
+"""Weights of layers as float32 arrays, with the norms inside gated convolutions folded in."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from penstock.engine.activations import function_of_module
-from penstock.engine.steps import AFTER_CONV, Conv, Floats, Function, Gates
-from penstock.errors import CompileError
-from penstock.gating import GatedConv2d
+from penstock.engine.steps import AFTER_CONV, Conv, Floats, Function, Gates, Levels
+from penstock.errors import CompileError, LayerError
+from penstock.gating import GatedConv2d, fold_norm, level_edges
 
 
 def to_floats(tensor: Tensor, name: str) -> Floats:
@@ -49,19 +45,12 @@ def dense_conv(conv: nn.Conv2d, name: str, source: int, target: int) -> Conv:
 
 def gated_conv(layer: GatedConv2d, name: str, source: int, target: int) -> Conv:
     """A gated convolution with its norm, shift, predictor and activation."""
-    weights = layer.conv.weight.detach().double()
-    bias = layer.shift.detach().double()
-    if not isinstance(layer.norm, nn.Identity):
-        norm = layer.norm
-        if not isinstance(norm, _BatchNorm) or norm.running_mean is None or norm.running_var is None:
-            raise CompileError(
-                f"layer {name!r}: {type(norm).__name__} has no running statistics, so it follows the batch; "
-                "the engine needs track_running_stats=True"
-            )
-        inverse = (norm.running_var.detach().double() + norm.eps).rsqrt()
-        weights = weights * inverse[:, None, None, None]
-        bias = bias - norm.running_mean.detach().double() * inverse
-    step = _conv(layer.conv, name, source, target, to_floats(weights, name), to_floats(bias, name))
+    try:
+        folded = fold_norm(layer)
+    except LayerError as error:
+        raise CompileError(f"layer {name!r}: {error}") from error
+    biases = to_floats(folded.bias, name)
+    step = _conv(layer.conv, name, source, target, to_floats(folded.weight, name), biases[-1])
     function = (
         Function() if isinstance(layer.activation, nn.Identity) else function_of_module(layer.activation)
     )
@@ -77,6 +66,9 @@ def gated_conv(layer: GatedConv2d, name: str, source: int, target: int) -> Conv:
         layer.gate.summary,
         layer.density,
     )
+    if layer.levels:
+        edges = level_edges(layer.levels, layer.conv.out_channels)
+        step.gates.levels = Levels(biases, to_floats(folded.gain, name), edges)
     return step
 
 

@@ -25,6 +25,7 @@ from penstock.exporting.describe import Description, describe, from_plain, to_pl
 from penstock.exporting.rebuild import (
     WithoutChance,
     add_recorded_gates,
+    add_recorded_levels,
     fill_with_zeros,
     fit_to_shapes,
     put_tensors,
@@ -102,6 +103,7 @@ def _converted(network: nn.Module, description: Description, tensors: Mapping[st
     """The dense network with the gates and the widths of the one that was saved."""
     if description.gates and not any(True for _ in gated_layers(network)):
         network = add_recorded_gates(network, description)
+    add_recorded_levels(network, description)
     if description.removal is not None:
         network = fit_to_shapes(network, description, tensors)
     return network

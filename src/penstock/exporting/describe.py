@@ -3,7 +3,7 @@
 definition    which call makes the dense network: {"zoo": name, "arguments": {…}} or
               {"import": "module:callable"}; if neither, only load(path, model) can read it
 input_shape   (channel, height, width) the network was traced with
-gates         {layer: density and summary}
+gates         {layer: density, summary, and the densities that have values of their own}
 removal       what remove_unused or static pruning took away, if anything
 reshapes      sizes that such a removal changed inside the network's own reshapes
 preprocess    mean and std
@@ -20,7 +20,7 @@ from torch import fx, nn
 
 from penstock.datasets.preprocess import Preprocess
 from penstock.errors import CheckpointError
-from penstock.gating import SUMMARIES, check_density, gated_layers
+from penstock.gating import SUMMARIES, check_density, check_levels, gated_layers
 from penstock.surgery import shape_of
 from penstock.surgery.shrink import REPORT, Removal, Width
 
@@ -33,6 +33,7 @@ class GateRecord:
 
     density: float
     summary: str
+    levels: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,10 @@ def describe(
     return Description(
         definition=known,
         input_shape=_input_shape(network),
-        gates={name: GateRecord(layer.density, layer.gate.summary) for name, layer in gated_layers(network)},
+        gates={
+            name: GateRecord(layer.density, layer.gate.summary, layer.levels)
+            for name, layer in gated_layers(network)
+        },
         removal=removal,
         reshapes=reshape_sizes(network) if removal is not None else {},
         preprocess=preprocess,
@@ -165,7 +169,10 @@ def _checked_definition(given: Any) -> dict[str, Any] | None:
 def _gate(record: dict[str, Any]) -> GateRecord:
     if record["summary"] not in SUMMARIES:
         raise ValueError(f"summary {record['summary']!r}")
-    return GateRecord(check_density(record["density"]), record["summary"])
+    levels = tuple(record.get("levels", ()))
+    return GateRecord(
+        check_density(record["density"]), record["summary"], check_levels(levels) if levels else ()
+    )
 
 
 def _removal(given: dict[str, Any] | None) -> Removal | None:

@@ -14,14 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
+from penstock.errors import LayerError
 from penstock.exporting.onnx_call import Unsupported
 from penstock.exporting.onnx_graph import GraphWriter, Value
-from penstock.exporting.onnx_layers import convolve, norm_scale_and_shift
+from penstock.exporting.onnx_layers import convolve
 from penstock.exporting.onnx_lists import ChannelLists
-from penstock.gating import GatedConv2d, winner_count
+from penstock.gating import Folded, GatedConv2d, fold_norm, level_edges, winner_count
 from penstock.surgery import Dense, Gate
 
 # The density input is a float32: 0.55 arrives as 0.55000001, which must not buy one more of 100 channels. The
@@ -47,7 +47,7 @@ class Densities:
     def count(self, layer: GatedConv2d) -> str:
         """int64 (1,): k of this layer."""
         w, channels = self.writer, layer.conv.out_channels
-        own = layer.density if self.fixed is None else self.fixed
+        own = self.own(layer)
         if self.given is None:
             return w.ints(winner_count(own, channels))
         key = (channels, own)
@@ -60,6 +60,22 @@ class Densities:
                 low, high = (w.constant(np.array(bound, np.int64)) for bound in (1, channels))
                 self._counts[key] = w.op("Clip", count, low, high)
         return self._counts[key]
+
+    def own(self, layer: GatedConv2d) -> float:
+        """The density of a layer while none is given at run time."""
+        return layer.density if self.fixed is None else self.fixed
+
+    def row(self, layer: GatedConv2d, table: Tensor, name: str) -> str:
+        """(channels,): what the level that serves the layer's count has in a table (level, channels)."""
+        w, edges = self.writer, level_edges(layer.levels, layer.conv.out_channels)
+        if not edges:
+            return w.constant(table[0].float(), name)
+        if self.given is None:
+            count = winner_count(self.own(layer), layer.conv.out_channels)
+            return w.constant(table[sum(count > edge for edge in edges)].float(), name)
+        passed = w.op("Cast", w.op("Greater", self.count(layer), w.ints(*edges)), to=7)  # int64
+        level = w.reduce("ReduceSum", passed, (0,), keepdims=False)
+        return w.op("Gather", w.constant(table.float(), name), level, axis=0)
 
 
 class Gates:
@@ -83,14 +99,18 @@ class Gates:
         self.winners[name] = winners
         gate = Gate(name, conv.out_channels)
         self.lists.set_winners(gate, winners)
-        weight, bias = _folded(name, layer)
+        folded = _folded(layer)
+        weight, bias = folded.weight.float(), self.densities.row(layer, folded.bias, "bias")
+        if layer.levels:
+            factors = self.densities.row(layer, folded.gain, "level_gain")
+            gains = w.op("Mul", gains, w.op("Gather", factors, winners))
         scale = w.op("Reshape", gains, w.ints(1, -1, 1, 1))
         if conv.groups > 1:
             dense = self.lists.relayout(x, Dense(conv.in_channels))
-            everything = convolve(w, conv, dense.name, w.constant(weight, "weight"), w.constant(bias, "bias"))
+            everything = convolve(w, conv, dense.name, w.constant(weight, "weight"), bias)
             features = w.op("Gather", everything, winners, axis=1)
         else:
-            own = w.op("Gather", w.constant(bias, "bias"), winners)
+            own = w.op("Gather", bias, winners)
             source, kernel = self._cut_weight(conv, weight, x, shape, winners)
             features = convolve(w, conv, source, kernel, own)
         if relu:  # π ≥ 0, so relu(π·y) = π·relu(y), and runtimes fuse Conv with Relu
@@ -104,8 +124,11 @@ class Gates:
         self.winners[name] = chosen
         none = w.op("ConstantOfShape", w.op("Concat", self._batch(x), w.ints(conv.out_channels), axis=0))
         gains = w.op("ScatterElements", none, chosen, kept, axis=1)
-        weight, bias = _folded(name, layer)
-        features = convolve(w, conv, x.name, w.constant(weight, "weight"), w.constant(bias, "bias"))
+        folded = _folded(layer)
+        bias = self.densities.row(layer, folded.bias, "bias")
+        if layer.levels:
+            gains = w.op("Mul", gains, self.densities.row(layer, folded.gain, "level_gain"))
+        features = convolve(w, conv, x.name, w.constant(folded.weight.float(), "weight"), bias)
         if relu:
             features = w.op("Relu", features)
         scaled = w.op("Mul", features, w.op("Unsqueeze", gains, w.ints(2, 3)))
@@ -124,7 +147,9 @@ class Gates:
         if x.compact:
             predictor = w.op("Gather", predictor, self.lists.indices(x.stored), axis=0)
         summary = self._summary(x, layer.gate.summary)
-        saliency = w.op("Relu", w.op("Gemm", summary, predictor, w.constant(layer.gate.bias, "rho")))
+        by_level = layer.gate.bias.reshape(-1, layer.conv.out_channels)
+        rho = self.densities.row(layer, by_level, "rho")
+        saliency = w.op("Relu", w.op("Gemm", summary, predictor, rho))
         count = self.densities.count(layer)
         # Equal saliencies go to the lower index, sorted or not; sorting is left out where nobody looks at it.
         settings = {"axis": 1, "largest": 1, "sorted": int(self.ranked)}
@@ -178,13 +203,8 @@ class Gates:
         return w.op("Slice", w.op("Shape", x.name), w.ints(0), w.ints(1))
 
 
-def _folded(name: str, layer: GatedConv2d) -> tuple[Tensor, Tensor]:
-    """θ and β with the batch norm in them: norm(conv(x, θ)) + β = conv(x, θ') + β'."""
-    weight, bias = layer.conv.weight.detach(), layer.shift.detach()
-    if isinstance(layer.norm, nn.Identity):
-        return weight, bias
-    if not isinstance(layer.norm, nn.BatchNorm2d | nn.SyncBatchNorm):
-        raise Unsupported(f"its norm is a {type(layer.norm).__name__}, expected a batch norm")
-    scale, shift = norm_scale_and_shift(layer.norm)
-    folded = weight.double() * scale[:, None, None, None]
-    return folded.to(torch.float32), (bias.double() + shift).to(torch.float32)
+def _folded(layer: GatedConv2d) -> Folded:
+    try:
+        return fold_norm(layer)
+    except LayerError as error:
+        raise Unsupported(str(error)) from error

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from penstock.errors import CheckpointError
 from penstock.exporting.describe import Description, set_reshape_sizes
-from penstock.gating import GatedConv2d, SaliencyPredictor, gated_layers
+from penstock.gating import GatedConv2d, LevelNorm2d, SaliencyPredictor, gated_layers
 from penstock.surgery import add_gates, explain, trace
 from penstock.surgery.shrink import REPORT
 from penstock.surgery.trace import annotate_shapes
@@ -54,6 +54,16 @@ def add_recorded_gates(dense: nn.Module, description: Description) -> nn.Module:
             raise CheckpointError(f"layer {name!r} is gated in the file and cannot be gated here: {reason}")
     surplus = sorted(gates - set(description.gates))
     return add_gates(dense, example, keep_dense=surplus) if surplus else gated
+
+
+def add_recorded_levels(network: nn.Module, description: Description) -> None:
+    """Levels at the layers that had some when the network was saved."""
+    for name, layer in gated_layers(network):
+        levels = description.gates[name].levels if name in description.gates else ()
+        if levels and not layer.levels:
+            layer.set_levels(levels)
+        elif levels != layer.levels:
+            raise CheckpointError(f"layer {name!r}: levels {levels} in the file, {layer.levels} here")
 
 
 def fit_to_shapes(
@@ -152,7 +162,7 @@ def _refit(name: str, module: nn.Module) -> None:
         module.num_features = len(statistics)
     elif isinstance(module, nn.PReLU):
         module.num_parameters = len(module.weight)
-    elif not isinstance(module, GatedConv2d | SaliencyPredictor):
+    elif not isinstance(module, GatedConv2d | SaliencyPredictor | LevelNorm2d):
         raise CheckpointError(
             f"layer {name!r} is a {type(module).__name__}, from which no channel can be removed"
         )

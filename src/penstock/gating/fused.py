@@ -20,6 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from penstock.gating.levels import LevelNorm2d
+
+Norm = nn.BatchNorm2d | LevelNorm2d
+
 
 class _NormGate(torch.autograd.Function):
     @staticmethod
@@ -66,8 +70,8 @@ class _AbsoluteSum(torch.autograd.Function):
         return x.sgn().mul_(gradient[:, :, None, None])
 
 
-NormGate = Callable[[Tensor, Tensor, Tensor, nn.BatchNorm2d, bool], tuple[Tensor, Tensor]]
-"""(z, shift, gains, norm, clamp at zero) → the gated map, and Σ |x| over each of its maps, (n, c)."""
+NormGate = Callable[[Tensor, Tensor, Tensor, Norm, bool, Tensor | None], tuple[Tensor, Tensor]]
+"""(z, shift, gains, norm, clamp at zero, level) → the gated map, and Σ |x| over each of its maps, (n, c)."""
 
 faster_norm_gate: ContextVar[NormGate | None] = ContextVar("faster_norm_gate", default=None)
 """What training puts in the place of the form above, where it has something faster."""
@@ -77,22 +81,24 @@ def norm_gate(
     z: Tensor,
     shift: Tensor,
     gains: Tensor,
-    norm: nn.BatchNorm2d,
+    norm: Norm,
     activation: nn.Module,
     relu_follows: bool = False,
+    level: Tensor | None = None,
 ) -> Tensor:
     """activation(π · (norm(z) + β)); the norm has no γ and β. z: (n, c, h, w); shift: (c,); gains: (n, c).
 
     relu_follows: the result goes into a ReLU and nowhere else, so it may be clamped here already.
+    level: the row of the norm and of shift, (level, c), that serves all images, (), or each of them, (n,).
     """
-    if norm.training and norm.num_batches_tracked is not None:
+    if isinstance(norm, nn.BatchNorm2d) and norm.training and norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
     faster = faster_norm_gate.get()
     if faster is None or z.dtype != torch.float32:
         return activation(_NormGate.apply(z, shift, gains, norm))
     own = type(activation) is nn.ReLU and not activation._forward_hooks
     clamps = own or (relu_follows and type(activation) is nn.Identity)
-    out, sums = faster(z, shift, gains, norm, clamps)
+    out, sums = faster(z, shift, gains, norm, clamps, level)
     if not own and type(activation) is not nn.Identity:
         return activation(out)
     out._penstock_known = (out._version, sums, clamps)  # type: ignore[attr-defined]
@@ -111,20 +117,28 @@ def known_clamped(x: Tensor) -> bool:
     return clamped and version == x._version
 
 
-def fits_norm_gate(z: Tensor, gains: Tensor, norm: nn.Module) -> bool:
+def fits_norm_gate(z: Tensor, gains: Tensor, norm: nn.Module, level: Tensor | None = None) -> bool:
     """Whether `norm_gate` applies; the plain form is for tracers, compilers, hooks and other norms."""
     return (
-        type(z) is Tensor  # a tracer stands for z with an object of its own
+        _fits_norm(norm, z, level)
+        and type(z) is Tensor  # a tracer stands for z with an object of its own
         and torch.is_grad_enabled()
         and gains.requires_grad
         and z.device.type == "cpu"
         and z.dtype == gains.dtype  # not so under autocast
-        and type(norm) is nn.BatchNorm2d
-        and norm.track_running_stats
-        and norm.momentum is not None
         and not (norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks)
         and not torch.compiler.is_compiling()
     )
+
+
+def _fits_norm(norm: nn.Module, z: Tensor, level: Tensor | None) -> bool:
+    if type(norm) is LevelNorm2d:
+        # Only the faster form knows levels, and it wants the images of a level side by side.
+        if faster_norm_gate.get() is None or z.dtype != torch.float32 or level is None:
+            return False
+        return level.dim() == 0 or bool((level[1:] >= level[:-1]).all())
+    tracked = type(norm) is nn.BatchNorm2d and norm.track_running_stats and norm.momentum is not None
+    return tracked and level is None
 
 
 def absolute_sum(x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ A channel whose π is 0 is exactly zero after the activation, so whoever reads i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from penstock.errors import LayerError
 from penstock.gating.fused import fits_norm_gate, norm_gate
+from penstock.gating.levels import LevelNorm2d, check_levels, level_edges, takes_levels
 from penstock.gating.summaries import SUMMARIES, summarise
 from penstock.gating.winners import check_density, winner_count, winners_take_all
 
@@ -50,9 +51,10 @@ class SaliencyPredictor(nn.Module):
         nn.init.kaiming_normal_(self.weight.data.t(), mode="fan_in", nonlinearity="relu")
         nn.init.ones_(self.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x: (batch, in channel, height, width) → (batch, out channel)."""
-        return torch.relu(summarise(x, self.summary) @ self.weight + self.bias)
+    def forward(self, x: Tensor, level: Tensor | None = None) -> Tensor:
+        """x: (batch, in channel, height, width) → (batch, out channel). level: ρ's row, if it has rows."""
+        bias = self.bias if level is None else self.bias[level]
+        return torch.relu(summarise(x, self.summary) @ self.weight + bias)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, {self.weight.shape[1]}, summary={self.summary!r}"
@@ -63,9 +65,11 @@ class GatedConv2d(nn.Module):
 
     `conv` has no bias of its own: `shift` (β) is added after `norm`, before the gate. `norm` is a batch norm
     without scale and shift (the gate takes γ's place), or an identity for a convolution that has none.
+    With `levels` (see `set_levels`), `norm`, `shift` and the gate's bias have a row for each of them.
     """
 
     winners: Tensor
+    edges: Tensor
 
     def __init__(
         self,
@@ -95,6 +99,8 @@ class GatedConv2d(nn.Module):
         # weights because a checkpoint carries the density itself.
         self.register_buffer("winners", torch.zeros((), dtype=torch.int64), persistent=False)
         self.image_winners: Tensor | None = None  # a count for each image instead; no state
+        self.levels: tuple[float, ...] = ()
+        self.register_buffer("edges", torch.zeros(0, dtype=torch.int64), persistent=False)
         self.relu_follows = False  # training may then clamp at once; set by who knows the graph
         self._density = 1.0
         self.density = density
@@ -110,18 +116,57 @@ class GatedConv2d(nn.Module):
     def density(self, value: float) -> None:
         self._density = check_density(value)
         self.image_winners = None
-        self.winners.fill_(winner_count(self._density, self.conv.out_channels))
+        channels = self.conv.out_channels
+        self.winners.fill_(winner_count(self._density, channels))
+        self.edges = torch.tensor(level_edges(self.levels, channels), device=self.winners.device)
+
+    def set_levels(self, levels: Sequence[float]) -> None:
+        """Give each of `levels` a norm, β and ρ of its own, which begin as the layer's present ones."""
+        values = check_levels(levels)
+        if self.levels:
+            raise LayerError(f"the layer has levels already: {self.levels}")
+        if not takes_levels(self.norm):
+            raise LayerError(f"levels need a batch norm with running statistics, got {self.norm}")
+        if isinstance(self.norm, nn.BatchNorm2d):
+            self.norm = LevelNorm2d.of(self.norm, len(values))
+        self.shift = _rows(self.shift, len(values))
+        self.gate.bias = _rows(self.gate.bias, len(values))
+        self.levels = values
+        self.density = self._density
+
+    @torch.no_grad()
+    def drop_levels(self) -> None:
+        """Keep the values of the level that serves the present density, and no others."""
+        if not self.levels:
+            return
+        row = sum(int(self.winners) > edge for edge in self.edges.tolist())
+        if isinstance(self.norm, LevelNorm2d):
+            self.norm = self.norm.one(row)
+        self.shift = nn.Parameter(self.shift[row].clone(), self.shift.requires_grad)
+        self.gate.bias = nn.Parameter(self.gate.bias[row].clone(), self.gate.bias.requires_grad)
+        self.levels = ()
+        self.density = self._density
+
+    def level(self) -> Tensor | None:
+        """Which row of its levels serves now: one for all images, (), or one for each, (batch,)."""
+        if not self.levels:
+            return None
+        counts = self.winners if self.image_winners is None else self.image_winners[:, 0]
+        return (counts[..., None] > self.edges).sum(-1)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, in channel, height, width) → (batch, out channel, height', width')."""
-        self.saliency = self.gate(x)
+        level = self.level()
+        self.saliency = self.gate(x, level)
         counts = self.winners if self.image_winners is None else self.image_winners
         self.gains = winners_take_all(self.saliency, counts)
         z = self.conv(x)
-        if self.training and fits_norm_gate(z, self.gains, self.norm):
-            assert isinstance(self.norm, nn.BatchNorm2d)
-            return norm_gate(z, self.shift, self.gains, self.norm, self.activation, self.relu_follows)
-        features = self.norm(z) + self.shift[:, None, None]
+        if self.training and fits_norm_gate(z, self.gains, self.norm, level):
+            assert isinstance(self.norm, nn.BatchNorm2d | LevelNorm2d)
+            return norm_gate(z, self.shift, self.gains, self.norm, self.activation, self.relu_follows, level)
+        leveled = isinstance(self.norm, LevelNorm2d)
+        shift = self.shift if level is None else self.shift[level]
+        features = (self.norm(z, level) if leveled else self.norm(z)) + shift[..., None, None]
         return self.activation(self.gains[:, :, None, None] * features)
 
     def __deepcopy__(self, memo: dict[int, object]) -> GatedConv2d:
@@ -136,6 +181,10 @@ class GatedConv2d(nn.Module):
 
     def extra_repr(self) -> str:
         return f"density={self.density:g}"
+
+
+def _rows(values: nn.Parameter, count: int) -> nn.Parameter:
+    return nn.Parameter(values.detach().expand(count, -1).clone(), values.requires_grad)
 
 
 def gated_layers(network: nn.Module) -> Iterator[tuple[str, GatedConv2d]]:
@@ -166,6 +215,27 @@ def set_density(network: nn.Module, density: float | Mapping[str, float]) -> Non
             chosen.update(dict.fromkeys(hits, value))
     for name, value in chosen.items():
         layers[name].density = value
+
+
+def set_levels(network: nn.Module, levels: Sequence[float]) -> None:
+    """Give every gated layer norms, β and ρ of its own at each of `levels`; all start as they are now.
+
+    For a network that is then trained at many densities: any density in between is served by the nearest.
+    Layers that have the same levels already are left as they are.
+    """
+    values = check_levels(levels)
+    for name, layer in gated_layers(network):
+        if layer.levels not in ((), values):
+            raise LayerError(
+                f"layer {name!r} has levels {layer.levels} already, which cannot become {values}"
+            )
+        if not layer.levels and not takes_levels(layer.norm):
+            raise LayerError(
+                f"layer {name!r}: levels need a batch norm with running statistics, got {layer.norm}"
+            )
+    for _, layer in gated_layers(network):
+        if not layer.levels:
+            layer.set_levels(values)
 
 
 def set_image_densities(network: nn.Module, densities: Tensor) -> None:

@@ -22,7 +22,7 @@ from penstock.engine import Engine, fma_peak_gflops
 from penstock.engine import compile as compile_engine
 from penstock.errors import PenstockError
 from penstock.exporting import OnnxNetwork, run_in_onnxruntime
-from penstock.gating import GatedConv2d, gated_layers, set_density
+from penstock.gating import GatedConv2d, fold_norm, gated_layers, set_density
 from penstock.reporting.runtimes import dense_runtimes
 from penstock.reporting.timing import interleave
 
@@ -148,14 +148,9 @@ def random_gates(gated: nn.Module, images: Tensor, spread: float = 0.3) -> nn.Mo
 
 
 def _folded(layer: GatedConv2d) -> nn.Conv2d:
-    conv = copy.deepcopy(layer.conv)
-    bias = layer.shift.detach().clone()
-    if isinstance(layer.norm, nn.BatchNorm2d) and layer.norm.running_var is not None:
-        assert layer.norm.running_mean is not None
-        inverse = (layer.norm.running_var + layer.norm.eps).rsqrt()
-        conv.weight.data *= inverse[:, None, None, None]
-        bias -= layer.norm.running_mean * inverse
-    conv.bias = nn.Parameter(bias)
+    conv, folded = copy.deepcopy(layer.conv), fold_norm(layer)
+    conv.weight.data.copy_(folded.weight)
+    conv.bias = nn.Parameter(folded.bias[-1].to(conv.weight.dtype))
     return conv
 
 

@@ -172,13 +172,15 @@ def _cut_layer(module: nn.Module, inputs: Tensor, outputs: Tensor) -> None:
 
 
 def _cut_gate(layer: GatedConv2d, inputs: Tensor, outputs: Tensor) -> None:
+    width = layer.shift.shape[-1]
+    if len(outputs) < width:
+        layer.drop_levels()  # what the others know of their densities no longer fits
     if isinstance(layer.norm, _BatchNorm):
         _cut_carrier(layer.norm, outputs)
-    width = len(layer.shift)
-    _cut_parameter(layer, "shift", outputs, 0)
+    _cut_parameter(layer, "shift", outputs, -1)
     _cut_parameter(layer.gate, "weight", inputs, 0)
     _cut_parameter(layer.gate, "weight", outputs, 1)
-    _cut_parameter(layer.gate, "bias", outputs, 0)
+    _cut_parameter(layer.gate, "bias", outputs, -1)
     if len(outputs) < width:
         # As many winners as before: those that are gone never won anything.
         layer.density = min(1.0, int(layer.winners) / len(outputs))

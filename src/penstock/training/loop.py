@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from penstock.datasets import Augment, Images
 from penstock.errors import TrainingError
 from penstock.files import write_atomically
-from penstock.gating import gated_layers, saliency_penalty, set_density, set_image_densities
+from penstock.gating import gated_layers, saliency_penalty, set_density, set_image_densities, set_levels
 from penstock.training import schedules
 from penstock.training.average import WeightAverage
 from penstock.training.evaluate import Score, evaluate
@@ -89,6 +89,8 @@ def train(
         torch.set_num_threads(recipe.threads)
     folder = None if out is None else Path(out)
     gated = any(True for _ in gated_layers(network))
+    if recipe.levels():
+        set_levels(network, recipe.levels())
     processes = Processes(folder, tensorboard)
     layout = torch.channels_last if recipe.channels_last else torch.contiguous_format
     network.to(processes.device, memory_format=layout)  # type: ignore[call-overload]
@@ -148,7 +150,8 @@ def train(
                 images, labels = (whole[part].to(processes.device) for whole in batch[:2])
                 x = prepare(images).contiguous(memory_format=layout)
                 if drawn:
-                    set_image_densities(network, densities[part])
+                    # The batch is in random order, so the densities need not be; norms go by level.
+                    set_image_densities(network, densities[part].sort().values)
                 with FastLayers() if recipe.winograd else nullcontext():
                     taught = None if teacher is None else teach(teacher, images, x, prepare, taught_before)
                     logits = forward(x)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from penstock.gating import SaliencyPredictor
+from penstock.gating import LevelNorm2d, SaliencyPredictor, gated_layers
 from penstock.training.recipe import Recipe
 
 
@@ -26,7 +26,8 @@ def task_loss(logits: Tensor, labels: Tensor, recipe: Recipe, taught: Tensor | N
 def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Convolution and linear weights, which decay; and gates, norms, shifts and biases, which do not."""
     gates = {id(p) for m in network.modules() if isinstance(m, SaliencyPredictor) for p in m.parameters()}
-    decayed = [p for p in network.parameters() if p.dim() >= 2 and id(p) not in gates]
+    shifts = {id(layer.shift) for _, layer in gated_layers(network)}  # with levels these have rows as well
+    decayed = [p for p in network.parameters() if p.dim() >= 2 and id(p) not in gates | shifts]
     chosen = {id(p) for p in decayed}
     kept = [p for p in network.parameters() if id(p) not in chosen]
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
@@ -35,7 +36,7 @@ def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, 
 def freeze_norms(network: nn.Module) -> None:
     """Norms use and keep their running statistics although the network trains."""
     for module in network.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        if isinstance(module, nn.modules.batchnorm._BatchNorm | LevelNorm2d):
             module.eval()
 
 

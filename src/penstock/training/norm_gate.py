@@ -11,57 +11,100 @@ With h the gradient that comes back through o and s (nothing where o was clamped
 
 from __future__ import annotations
 
+from types import EllipsisType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from penstock.gating.fused import Norm
 from penstock.training.native import channels_last, trainer
 
 
 class _NormGate(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, z: Tensor, shift: Tensor, gains: Tensor, norm: nn.BatchNorm2d, clamps: bool
+        ctx: Any, z: Tensor, shift: Tensor, gains: Tensor, norm: Norm, clamps: bool, level: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         z = z.contiguous(memory_format=torch.channels_last)
-        mean, spread = _batch_statistics(z, norm) if norm.training else _running_statistics(norm)
+        groups = _groups(level, len(z))
+        mean, spread = torch.empty_like(gains), torch.empty_like(gains)
+        for row, part in groups:
+            running = _running(norm, row)
+            found = _batch_statistics(z[part], norm, *running) if norm.training else _frozen(norm, *running)
+            mean[part], spread[part] = found
+        shifts = shift if level is None else shift[level]
         scale = gains * spread
-        offset = gains * (shift - mean * spread)
+        offset = gains * (shifts - mean * spread)
         out = torch.empty_like(z, memory_format=torch.channels_last)
         sums = torch.empty_like(gains)
         trainer().norm_apply(
             channels_last(z), _rows(scale), _rows(offset), clamps, channels_last(out), _rows(sums)
         )
         ctx.save_for_backward(z, shift, gains, mean, spread, scale, offset)
-        ctx.clamps, ctx.training = clamps, norm.training
+        ctx.clamps, ctx.training, ctx.level, ctx.groups = clamps, norm.training, level, groups
         return out, sums
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor, of_sums: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor, of_sums: Tensor) -> tuple[Tensor | None, ...]:
         z, shift, gains, mean, spread, scale, offset = ctx.saved_tensors
-        count = z.shape[0] * z.shape[2] * z.shape[3]
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         given = (channels_last(z), channels_last(gradient), _rows(scale), _rows(offset))
-        extra = _rows(of_sums.contiguous())
+        of_sums = of_sums.contiguous()
         total, product = torch.empty_like(gains), torch.empty_like(gains)
-        trainer().norm_sums(*given, extra, ctx.clamps, _rows(total), _rows(product))
+        trainer().norm_sums(*given, _rows(of_sums), ctx.clamps, _rows(total), _rows(product))
         centred = spread * (product - mean * total)  # Σ h x̂, image by image
-        to_gains = centred + shift * total
-        to_shift = (gains * total).sum(dim=0)
-        slope, level = torch.zeros_like(mean), torch.zeros_like(mean)
-        if ctx.training:
-            slope = -spread.square() * (gains * centred).sum(dim=0) / count
-            level = -spread * to_shift / count - slope * mean
+        shifts = shift if ctx.level is None else shift[ctx.level]
+        to_gains = centred + shifts * total
+        to_shift = torch.zeros_like(shift)
         to_z = torch.empty_like(z, memory_format=torch.channels_last)
-        trainer().norm_gradient(*given, extra, ctx.clamps, _rows(slope), _rows(level), channels_last(to_z))
-        return to_z, to_shift, to_gains, None, None
+        for row, part in ctx.groups:
+            own = (gains[part] * total[part]).sum(dim=0)
+            to_shift[row] += own
+            slope, constant = torch.zeros_like(own), torch.zeros_like(own)
+            if ctx.training:
+                count = z[part].numel() // z.shape[1]
+                r, centre = spread[part][0], mean[part][0]  # the same for the whole group
+                slope = -r.square() * (gains[part] * centred[part]).sum(dim=0) / count
+                constant = -r * own / count - slope * centre
+            trainer().norm_gradient(
+                channels_last(z[part]),
+                channels_last(gradient[part]),
+                _rows(scale[part]),
+                _rows(offset[part]),
+                _rows(of_sums[part]),
+                ctx.clamps,
+                _rows(slope),
+                _rows(constant),
+                channels_last(to_z[part]),
+            )
+        return to_z, to_shift, to_gains, None, None, None
 
 
-def _batch_statistics(z: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
-    """μ and r of the batch, (c,) each; the norm's running statistics take their part of them."""
+def _groups(level: Tensor | None, images: int) -> list[tuple[int | EllipsisType, slice]]:
+    """Each level with its images, which lie side by side; `...` stands for a norm without levels."""
+    if level is None:
+        return [(..., slice(0, images))]
+    if level.dim() == 0:
+        return [(int(level), slice(0, images))]
+    rows, sizes = torch.unique_consecutive(level, return_counts=True)
+    ends = sizes.cumsum(0).tolist()
+    return [
+        (row, slice(end - size, end))
+        for row, size, end in zip(rows.tolist(), sizes.tolist(), ends, strict=True)
+    ]
+
+
+def _running(norm: Norm, row: int | EllipsisType) -> tuple[Tensor, Tensor]:
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    return norm.running_mean[row], norm.running_var[row]
+
+
+def _batch_statistics(z: Tensor, norm: Norm, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """μ and r of the batch, (c,) each; the running `mean` and `variance` take their part of them."""
     n, c, h, w = z.shape
     count = n * h * w
     if count == 1:
@@ -70,20 +113,16 @@ def _batch_statistics(z: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
     pivot = z[0, :, 0, 0].clone()  # near the values, so that squares do not cancel
     trainer().norm_moments(channels_last(z), _rows(pivot), _rows(sums), _rows(squares))
     centre = sums.sum(dim=0, dtype=torch.float64) / count
-    variance = (squares.sum(dim=0, dtype=torch.float64) / count - centre.square()).clamp_min_(0)
-    mean = (pivot + centre).float()
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
+    spread = (squares.sum(dim=0, dtype=torch.float64) / count - centre.square()).clamp_min_(0)
+    found = (pivot + centre).float()
     assert norm.momentum is not None
-    norm.running_mean.lerp_(mean, norm.momentum)
-    norm.running_var.lerp_((variance * (count / (count - 1))).float(), norm.momentum)
-    return mean, (variance + norm.eps).rsqrt().float()
+    mean.lerp_(found, norm.momentum)
+    variance.lerp_((spread * (count / (count - 1))).float(), norm.momentum)
+    return found, (spread + norm.eps).rsqrt().float()
 
 
-def _running_statistics(norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    return norm.running_mean.clone(), (norm.running_var + norm.eps).rsqrt()
+def _frozen(norm: Norm, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    return mean, (variance + norm.eps).rsqrt()
 
 
 def _rows(x: Tensor) -> Any:
@@ -91,7 +130,11 @@ def _rows(x: Tensor) -> Any:
 
 
 def native_norm_gate(
-    z: Tensor, shift: Tensor, gains: Tensor, norm: nn.BatchNorm2d, clamps: bool
+    z: Tensor, shift: Tensor, gains: Tensor, norm: Norm, clamps: bool, level: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The gated map and Σ |x| over each of its maps. z: (n, c, h, w); shift: (c,); gains: (n, c)."""
-    return _NormGate.apply(z, shift, gains, norm, clamps)
+    """The gated map and Σ |x| over each of its maps. z: (n, c, h, w); shift: (c,); gains: (n, c).
+
+    With levels, norm and shift have a row for each; the images of a level lie side by side and are normalised
+    among themselves.
+    """
+    return _NormGate.apply(z, shift, gains, norm, clamps, level)

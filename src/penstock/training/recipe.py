@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from penstock.errors import TrainingError
-from penstock.gating import check_density
+from penstock.gating import check_density, check_levels
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,10 @@ class Recipe:
     """With "any": the lowest density drawn."""
     any_full: float = 0.0
     """With "any": the share of the images that get the highest density, which few of the others come near."""
+    any_levels: str = ""
+    """With "any": densities at which the layers get norms, β and ρ of their own, as "0.3,0.5,1.0"; each level
+    gets as many images as any other, half of them at its very density, half anywhere nearer to it than to
+    another."""
     penalty: float = 1e-8
     """λ, the weight of the Lasso on the saliencies."""
 
@@ -95,6 +99,11 @@ class Recipe:
             if not 0.0 < value < float("inf"):
                 raise TrainingError(f"recipe.{name}: expected a positive number, got {value!r}")
         self.sizes()
+        if self.any_levels and self.density_schedule != "any":
+            raise TrainingError(
+                f'recipe.any_levels goes with density_schedule="any", got "{self.density_schedule}"'
+            )
+        self.levels()
 
     def sizes(self) -> tuple[tuple[float, int], ...]:
         """`image_sizes` as ((share, size), …) in order; empty means the data's own size throughout."""
@@ -112,6 +121,17 @@ class Recipe:
                 f"recipe.image_sizes: shares must start at 0 and rise, got {self.image_sizes!r}"
             )
         return tuple(pairs)
+
+    def levels(self) -> tuple[float, ...]:
+        """`any_levels` as rising densities; empty without any."""
+        if not self.any_levels:
+            return ()
+        try:
+            return check_levels([float(item) for item in self.any_levels.split(",")], "recipe.any_levels")
+        except ValueError as error:
+            raise TrainingError(
+                f'recipe.any_levels: expected rising densities such as "0.3,0.5,1.0", got {self.any_levels!r}'
+            ) from error
 
     def differences(self, other: dict[str, object]) -> list[str]:
         """Fields whose value differs from the one recorded in `other`."""

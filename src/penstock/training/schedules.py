@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -46,9 +47,25 @@ def image_densities(recipe: Recipe, share: float, images: int, generator: torch.
     if recipe.density_schedule != "any":
         return torch.full((images,), low)
     low = min(low, recipe.density)
+    levels = recipe.levels()
+    if levels:
+        return _around_levels(levels, low, recipe.density, images, generator)
     drawn = low + (recipe.density - low) * torch.rand(images, generator=generator)
     drawn[: round(recipe.any_full * images)] = recipe.density  # the batch is in random order already
     return drawn
+
+
+def _around_levels(
+    levels: tuple[float, ...], low: float, high: float, images: int, generator: torch.Generator
+) -> Tensor:
+    """Each level as often as any other: half of its images at the level, half from its neighbourhood."""
+    own = torch.tensor(levels)[torch.arange(images) % len(levels)]
+    middles = [(a + b) / 2 for a, b in itertools.pairwise(levels)]
+    begin = torch.tensor([low, *middles])[torch.arange(images) % len(levels)]
+    end = torch.tensor([*middles, high])[torch.arange(images) % len(levels)]
+    near = begin + (end - begin) * torch.rand(images, generator=generator)
+    at_level = torch.rand(images, generator=generator) < 0.5
+    return torch.where(at_level, own, near).clamp(low, high)
 
 
 def paper_densities(target: float) -> list[float]:
