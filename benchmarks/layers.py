@@ -2,13 +2,15 @@
 
     python benchmarks/layers.py --network resnet18
 
-Every convolution of the network runs alone in ONNX Runtime (dense) and in the engine at several densities of
-input and output; least times, the dense ones before and after. The last column is the largest density at
-which the engine is faster than the dense runtime, between the measured ones by interpolation.
+Every convolution of the network runs alone in the dense runtimes (ONNX Runtime, OpenVINO, torch) and in the
+engine at several densities of input and output; least times, the dense ones before and after. The last column
+is the largest density at which the engine is faster than the fastest of them, between the measured ones by
+interpolation. One thread, one image; a dense runtime's call is counted whole, the engine's layer alone.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from collections.abc import Callable
@@ -47,6 +49,7 @@ class LayerResult:
     layer: str
     shape: str
     dense_ms: float
+    dense_runtime: str  # the fastest
     engine_ms: dict[float, float]
     pays_below: float | None  # the engine is faster at this density and under it
 
@@ -113,21 +116,24 @@ def measure(
     image = torch.randn(shape)
     with torch.inference_mode():
         engine = compile_engine(Pair(conv).eval(), image)
-        rivals = dense_runtimes(nn.Sequential(conv, nn.ReLU()).eval(), image, ("onnxruntime",)).run
-        contestants: dict[str, Callable[[], object]] = {
-            f"dense {n}": _on(run, image) for n, run in rivals.items()
-        }
+        dense = nn.Sequential(conv, nn.ReLU()).eval()
+        rivals = dense_runtimes(dense, image, ("onnxruntime", "openvino")).run
+        contestants: dict[str, Callable[[], object]] = {n: _on(run, image) for n, run in rivals.items()}
+        last = image.to(memory_format=torch.channels_last)
+        eager = copy.deepcopy(dense).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        contestants["torch"] = lambda: eager(last)
         dense_before = interleave(contestants, seconds=seconds / 4)
         layer_times = {d: _layer_ms(engine, image, d, seconds / 2 / len(densities)) for d in densities}
         times = [dense_before, interleave(contestants, seconds=seconds / 4)]
-    dense = min(timing.least for round_ in times for timing in round_.values())
+    least, fastest = min((timing.least, rival) for round_ in times for rival, timing in round_.items())
     return LayerResult(
         name,
         f"{shape[1]}→{conv.out_channels} {conv.kernel_size[0]}×{conv.kernel_size[1]}/{conv.stride[0]} "
         f"{shape[2]}×{shape[3]}",
-        dense,
+        least,
+        fastest,
         layer_times,
-        _crossing(dense, layer_times),
+        _crossing(least, layer_times),
     )
 
 
@@ -162,12 +168,23 @@ def main(options: Options) -> int:
     for name, (conv, shape) in distinct_layers(network, torch.randn(1, 3, size, size)).items():
         results.append(measure(name, conv, shape, densities, options.seconds))
     table = Table(
-        "layer", "shape", "dense ms", *(f"d={d:g}" for d in densities), "pays below", title=options.network
+        "layer",
+        "shape",
+        "dense ms",
+        "in",
+        *(f"d={d:g}" for d in densities),
+        "pays below",
+        title=options.network,
     )
     for r in results:
         pays = "never" if r.pays_below is None else f"{r.pays_below:.2f}"
         table.add_row(
-            r.layer, r.shape, f"{r.dense_ms:.3f}", *(f"{r.engine_ms[d]:.3f}" for d in densities), pays
+            r.layer,
+            r.shape,
+            f"{r.dense_ms:.3f}",
+            r.dense_runtime,
+            *(f"{r.engine_ms[d]:.3f}" for d in densities),
+            pays,
         )
     Console(width=200).print(table)
     options.out.mkdir(parents=True, exist_ok=True)
