@@ -100,7 +100,7 @@ def test_runs_that_cannot_work_are_refused(options: dict[str, object], said: str
         tiny.run(**{"recipe": tiny.RECIPE} | options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("levels", ["0.5", "0.5,0.3", "low,high", "0.5,1.5"])
+@pytest.mark.parametrize("levels", ["0.5", "0.5,0.3", "low,high", "0.5,1.5", "0.3:0,1", "0.3:x,1"])
 def test_levels_that_cannot_be_are_refused(levels: str) -> None:
     with pytest.raises(ValueError, match=r"recipe\.any_levels"):
         Recipe(density_schedule="any", any_levels=levels)
@@ -210,6 +210,15 @@ def test_every_level_gets_as_many_images_half_of_them_at_its_own_density(images:
     for level in (0.3, 0.5, 1.0):
         exact = int((found - level).abs().lt(1e-6).sum())
         assert images < 60 or 0.2 * images / 3 < exact < 0.8 * images / 3
+
+
+def test_weights_say_how_often_a_level_is_drawn() -> None:
+    recipe = Recipe(
+        density_schedule="any", any_levels="0.3:3,0.5:1,1:4", any_near=0.0, anneal_from=0, anneal_to=0
+    )
+    found = schedules.image_densities(recipe, 0.5, 80, torch.Generator().manual_seed(3))
+    assert [int((found - level).abs().lt(1e-6).sum()) for level in (0.3, 0.5, 1.0)] == [30, 10, 40]
+    assert not torch.equal(found, found.sort().values)  # every process gets of every level
 
 
 def test_a_network_trained_with_levels_learns_them_and_goes_on(tmp_path: Path) -> None:

@@ -42,9 +42,10 @@ class Recipe:
     any_full: float = 0.0
     """With "any": the share of the images that get the highest density, which few of the others come near."""
     any_levels: str = ""
-    """With "any": densities at which the layers get norms, β and ρ of their own, as "0.3,0.5,1.0"; each level
-    gets as many images as any other, half of them at its very density, half anywhere nearer to it than to
-    another."""
+    """With "any": densities at which the layers get norms, β and ρ of their own, as "0.3,0.5,1.0". All get as
+    many images, or as many as their weights say: "0.3:2,0.5:2,1.0:1"."""
+    any_near: float = 0.5
+    """The share of a level's images that do not get its very density but any that is nearest to it."""
     penalty: float = 1e-8
     """λ, the weight of the Lasso on the saliencies."""
 
@@ -81,6 +82,7 @@ class Recipe:
             "anneal_from",
             "anneal_to",
             "any_full",
+            "any_near",
             "freeze_norms_at",
             "distill",
             "average",
@@ -123,15 +125,28 @@ class Recipe:
         return tuple(pairs)
 
     def levels(self) -> tuple[float, ...]:
-        """`any_levels` as rising densities; empty without any."""
+        """The densities of `any_levels`, rising; empty without any."""
+        return tuple(level for level, _ in self._weighted_levels())
+
+    def level_weights(self) -> tuple[float, ...]:
+        """How often each level is drawn, relative to the others."""
+        return tuple(weight for _, weight in self._weighted_levels())
+
+    def _weighted_levels(self) -> list[tuple[float, float]]:
         if not self.any_levels:
-            return ()
+            return []
         try:
-            return check_levels([float(item) for item in self.any_levels.split(",")], "recipe.any_levels")
+            pairs = [(*item.split(":"), "1")[:2] for item in self.any_levels.split(",")]
+            weights = [float(weight) for _, weight in pairs]
+            if not all(0.0 < weight < float("inf") for weight in weights):
+                raise ValueError("weights must be positive")
+            levels = check_levels([float(level) for level, _ in pairs], "recipe.any_levels")
         except ValueError as error:
             raise TrainingError(
-                f'recipe.any_levels: expected rising densities such as "0.3,0.5,1.0", got {self.any_levels!r}'
+                'recipe.any_levels: expected rising densities such as "0.3,0.5,1.0" or, with weights, '
+                f'"0.3:2,0.5:2,1.0:1", got {self.any_levels!r}'
             ) from error
+        return list(zip(levels, weights, strict=True))
 
     def differences(self, other: dict[str, object]) -> list[str]:
         """Fields whose value differs from the one recorded in `other`."""

@@ -47,25 +47,24 @@ def image_densities(recipe: Recipe, share: float, images: int, generator: torch.
     if recipe.density_schedule != "any":
         return torch.full((images,), low)
     low = min(low, recipe.density)
-    levels = recipe.levels()
-    if levels:
-        return _around_levels(levels, low, recipe.density, images, generator)
+    if recipe.any_levels:
+        return _around_levels(recipe, low, images, generator)
     drawn = low + (recipe.density - low) * torch.rand(images, generator=generator)
     drawn[: round(recipe.any_full * images)] = recipe.density  # the batch is in random order already
     return drawn
 
 
-def _around_levels(
-    levels: tuple[float, ...], low: float, high: float, images: int, generator: torch.Generator
-) -> Tensor:
-    """Each level as often as any other: half of its images at the level, half from its neighbourhood."""
-    own = torch.tensor(levels)[torch.arange(images) % len(levels)]
+def _around_levels(recipe: Recipe, low: float, images: int, generator: torch.Generator) -> Tensor:
+    """Every level has its share of the images, some of them at the level, the others from around it."""
+    levels, weights = recipe.levels(), torch.tensor(recipe.level_weights())
+    ends = weights.cumsum(0) / weights.sum()
+    places = (torch.randperm(images, generator=generator) + 0.5) / images
+    row = torch.bucketize(places, ends[:-1])
     middles = [(a + b) / 2 for a, b in itertools.pairwise(levels)]
-    begin = torch.tensor([low, *middles])[torch.arange(images) % len(levels)]
-    end = torch.tensor([*middles, high])[torch.arange(images) % len(levels)]
+    begin, end = torch.tensor([low, *middles])[row], torch.tensor([*middles, recipe.density])[row]
     near = begin + (end - begin) * torch.rand(images, generator=generator)
-    at_level = torch.rand(images, generator=generator) < 0.5
-    return torch.where(at_level, own, near).clamp(low, high)
+    away = torch.rand(images, generator=generator) < recipe.any_near
+    return torch.where(away, near, torch.tensor(levels)[row]).clamp(low, recipe.density)
 
 
 def paper_densities(target: float) -> list[float]:
