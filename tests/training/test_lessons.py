@@ -11,6 +11,7 @@ from tests.training import tiny
 from torch import Tensor, nn
 
 from penstock.errors import TrainingError
+from penstock.training import Recipe
 from penstock.training.lessons import Lessons
 
 RECIPE = replace(tiny.RECIPE, epochs=2, distill=0.5)
@@ -28,11 +29,15 @@ class CountingTeacher(nn.Module):
         return out
 
 
-def test_a_second_network_asks_nothing_and_ends_as_if_it_had(tmp_path: Path) -> None:
-    plain, _ = tiny.run(RECIPE, teacher=CountingTeacher())
+@pytest.mark.parametrize(
+    "recipe",
+    [RECIPE, replace(RECIPE, density=0.5), replace(RECIPE, density_schedule="any", any_levels="0.3,1.0")],
+)
+def test_a_second_network_asks_nothing_and_ends_as_if_it_had(recipe: Recipe, tmp_path: Path) -> None:
+    plain, _ = tiny.run(recipe, teacher=CountingTeacher())
     first, second = CountingTeacher(), CountingTeacher()
     tiny.run(RECIPE, teacher=first, lessons=tmp_path)
-    made, _ = tiny.run(RECIPE, teacher=second, lessons=tmp_path)
+    made, _ = tiny.run(recipe, teacher=second, lessons=tmp_path)
     assert first.calls > 0
     assert second.calls == 0
     for a, b in zip(plain.state_dict().values(), made.state_dict().values(), strict=True):

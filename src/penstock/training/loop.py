@@ -127,6 +127,8 @@ def train(
         # Dropout: the same on resuming, and not the same in two processes.
         torch.manual_seed(recipe.seed * 100_003 + epoch + processes.index * 1_000_000_007)
         draw = torch.Generator().manual_seed(recipe.seed * 100_003 + epoch)
+        # Apart from the images' chances, so that runs with other densities see the same images.
+        draw_densities = torch.Generator().manual_seed(recipe.seed * 100_003 + epoch + 500_000_003)
         order = torch.randperm(len(train_data), generator=draw).split(recipe.batch_size)
         size = schedules.image_size(recipe, epoch / recipe.epochs)
         augment = Augment(recipe.crop_padding, recipe.flip, recipe.cutout, recipe.colour, size, recipe.seed)
@@ -136,7 +138,7 @@ def train(
         for step, batch in enumerate(train_data.training_batches(order, augment, epoch, draw, shares.own)):
             share = (epoch + step / steps) / recipe.epochs
             density = schedules.density(recipe, share)
-            densities = schedules.image_densities(recipe, share, len(order[step]), draw)
+            densities = schedules.image_densities(recipe, share, len(order[step]), draw_densities)
             densities = densities[shares.own(len(order[step]))]
             drawn = gated and recipe.density_schedule == "any"
             if gated and not drawn:
