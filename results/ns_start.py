@@ -1,6 +1,6 @@
 """The channels that Network Slimming kept, cut out of the any-density network: where NS+FBS starts.
 
-    python results/ns_start.py runs/any-s0c runs/ns-start
+    python results/ns_start.py runs/any-s0d runs/ns-start
 
 Network Slimming chose the channels of `runs/ns-s0` (`penstock prune`, see README.md). Gates put on that
 network start from nothing; those of the any-density network, which comes from the same dense one, have

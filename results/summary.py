@@ -26,16 +26,16 @@ _ROWS: tuple[tuple[str, str, float, float | None], ...] = (
     ("FBS, d = 0.5 (3.93×)", "d50-s0b", 0.5, 90.59),
     ("FBS, d = 0.5, second seed", "d50-s1", 0.5, 90.59),
     ("FBS, d = 0.3", "d30-s0", 0.3, None),
-    ("any-density, d = 1.0", "any-s0d", 1.0, None),
-    ("any-density, d = 0.7", "any-s0d", 0.7, None),
-    ("any-density, d = 0.5", "any-s0d", 0.5, None),
-    ("any-density, d = 0.3", "any-s0d", 0.3, None),
+    ("any-density, d = 1.0", "any-s1d", 1.0, None),
+    ("any-density, d = 0.7", "any-s1d", 0.7, None),
+    ("any-density, d = 0.5", "any-s1d", 0.5, None),
+    ("any-density, d = 0.3", "any-s1d", 0.3, None),
     ("NS (1.19×)", "ns-s0", 1.0, 90.5),
     ("NS+FBS, d = 0.6 (3.22×)", "nsfbs-s0", 0.6, 90.5),
 )
 _CURVES = {
     "FBS": ("d70-s0", "d50-s0b", "d30-s0"),
-    "any-density": ("any-s0d",),
+    "any-density": ("any-s1d",),
     "NS": ("ns-s0",),
     "NS+FBS": ("nsfbs-s0",),
 }
