@@ -30,6 +30,7 @@ def changed(program: Program, chance: random.Random) -> Program:
         old = array.flat[place]
         if array.dtype == np.int64:
             near = int(old) + chance.choice((-16, -2, -1, 1, 2, 16))
+            near = (near + 2**63) % 2**64 - 2**63  # a number that was changed before may lie at the very end
             array.flat[place] = chance.choice((near, chance.choice(_ODD)))
         elif chance.random() < 0.2 and name == "weights":
             array = array[: chance.randrange(array.size)]

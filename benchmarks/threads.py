@@ -1,0 +1,126 @@
+"""Two threads against one, and a batch against one image at a time; interleaved, least times.
+
+    python benchmarks/threads.py
+
+Gates have random winners, as in networks.py. Writes benchmarks/results/threads.json.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import tyro
+from networks import make
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from penstock.engine import Engine
+from penstock.engine import compile as compile_engine
+from penstock.files import write_atomically
+from penstock.reporting.contest import random_gates
+from penstock.surgery import add_gates
+
+_CALLS_A_TURN = 6  # after one that is not timed
+
+
+@dataclass(frozen=True)
+class Options:
+    """Measure how the engine uses threads and batches."""
+
+    networks: str = "resnet18,vgg16_bn"
+    batch_networks: str = "m_cifarnet,resnet18"
+    densities: str = "1.0,0.5"
+    batch: int = 32
+    seconds: float = 12.0
+    """About how long each comparison takes."""
+    out: Path = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Result:
+    """Milliseconds an image of two ways to do the same; `ratio` is how much faster the second is."""
+
+    network: str
+    density: float
+    compared: str
+    first_ms: float
+    second_ms: float
+
+    @property
+    def ratio(self) -> float:
+        return self.first_ms / self.second_ms
+
+
+def least(ways: list[tuple[Callable[[], object], int]], seconds: float) -> list[float]:
+    """Milliseconds an image of each way, given with the images of a call; they take turns."""
+    found = [float("inf")] * len(ways)
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for place, (way, images) in enumerate(ways):
+            way()
+            for _ in range(_CALLS_A_TURN if images == 1 else 1):
+                begin = time.perf_counter()
+                way()
+                found[place] = min(found[place], (time.perf_counter() - begin) * 1000 / images)
+    return found
+
+
+def gated_engine(name: str, images: int, threads: int) -> tuple[Engine, Tensor]:
+    """An engine of a network with random gates, and images for it."""
+    torch.manual_seed(0)
+    network, size = make(name)
+    x = torch.randn(max(2, images), 3, size, size)
+    gated = random_gates(add_gates(network, x[:2]), x[:2])
+    return compile_engine(gated, x[:1], threads=threads), x[:images]
+
+
+def compare_threads(name: str, density: float, seconds: float) -> Result:
+    one, x = gated_engine(name, 1, 1)
+    two, _ = gated_engine(name, 1, 2)
+    times = least([(lambda: one(x, density=density), 1), (lambda: two(x, density=density), 1)], seconds)
+    return Result(name, density, "one thread, two threads", *times)
+
+
+def compare_batch(name: str, density: float, batch: int, seconds: float) -> Result:
+    engine, x = gated_engine(name, batch, 1)
+    singles = [x[image : image + 1] for image in range(batch)]
+
+    def one_by_one() -> None:
+        for image in singles:
+            engine(image, density=density)
+
+    times = least([(one_by_one, batch), (lambda: engine(x, density=density), batch)], seconds)
+    return Result(name, density, f"one by one, batch {batch}", *times)
+
+
+def main(options: Options) -> int:
+    torch.set_num_threads(1)
+    densities = [float(d) for d in options.densities.split(",")]
+    results = [
+        compare_threads(name, d, options.seconds) for name in options.networks.split(",") for d in densities
+    ]
+    results += [
+        compare_batch(name, d, options.batch, options.seconds)
+        for name in options.batch_networks.split(",")
+        for d in densities
+    ]
+    table = Table("network", "density", "first, second", "ms an image", "ms an image", "faster")
+    for r in results:
+        numbers = (f"{r.first_ms:.3f}", f"{r.second_ms:.3f}", f"{r.ratio:.2f}×")
+        table.add_row(r.network, f"{r.density:g}", r.compared, *numbers)
+    Console(width=120).print(table)
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows = [asdict(r) | {"ratio": r.ratio} for r in results]
+    write_atomically(options.out / "threads.json", json.dumps(rows, indent=1).encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(tyro.cli(Options)))
