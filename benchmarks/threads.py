@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,15 +17,13 @@ import tyro
 from networks import make
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
+from torch import Tensor, nn
 
-from penstock.engine import Engine
 from penstock.engine import compile as compile_engine
 from penstock.files import write_atomically
 from penstock.reporting.contest import random_gates
+from penstock.reporting.timing import interleave
 from penstock.surgery import add_gates
-
-_CALLS_A_TURN = 6  # after one that is not timed
 
 
 @dataclass(frozen=True)
@@ -58,46 +54,34 @@ class Result:
         return self.first_ms / self.second_ms
 
 
-def least(ways: list[tuple[Callable[[], object], int]], seconds: float) -> list[float]:
-    """Milliseconds an image of each way, given with the images of a call; they take turns."""
-    found = [float("inf")] * len(ways)
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        for place, (way, images) in enumerate(ways):
-            way()
-            for _ in range(_CALLS_A_TURN if images == 1 else 1):
-                begin = time.perf_counter()
-                way()
-                found[place] = min(found[place], (time.perf_counter() - begin) * 1000 / images)
-    return found
-
-
-def gated_engine(name: str, images: int, threads: int) -> tuple[Engine, Tensor]:
-    """An engine of a network with random gates, and images for it."""
+def gated_network(name: str, images: int) -> tuple[nn.Module, Tensor]:
+    """A network with random gates, and images for it."""
     torch.manual_seed(0)
     network, size = make(name)
     x = torch.randn(max(2, images), 3, size, size)
-    gated = random_gates(add_gates(network, x[:2]), x[:2])
-    return compile_engine(gated, x[:1], threads=threads), x[:images]
+    return random_gates(add_gates(network, x[:2]), x[:2]), x[:images]
 
 
 def compare_threads(name: str, density: float, seconds: float) -> Result:
-    one, x = gated_engine(name, 1, 1)
-    two, _ = gated_engine(name, 1, 2)
-    times = least([(lambda: one(x, density=density), 1), (lambda: two(x, density=density), 1)], seconds)
-    return Result(name, density, "one thread, two threads", *times)
+    gated, x = gated_network(name, 1)
+    one, two = (compile_engine(gated, x, threads=threads) for threads in (1, 2))
+    times = interleave(
+        {"one": lambda: one(x, density=density), "two": lambda: two(x, density=density)}, seconds=seconds
+    )
+    return Result(name, density, "one thread, two threads", times["one"].least, times["two"].least)
 
 
 def compare_batch(name: str, density: float, batch: int, seconds: float) -> Result:
-    engine, x = gated_engine(name, batch, 1)
-    singles = [x[image : image + 1] for image in range(batch)]
+    gated, x = gated_network(name, batch)
+    engine = compile_engine(gated, x[:1])
 
     def one_by_one() -> None:
-        for image in singles:
+        for image in x.split(1):
             engine(image, density=density)
 
-    times = least([(one_by_one, batch), (lambda: engine(x, density=density), batch)], seconds)
-    return Result(name, density, f"one by one, batch {batch}", *times)
+    times = interleave({"one": one_by_one, "batch": lambda: engine(x, density=density)}, seconds=seconds)
+    each, together = (times[way].least / batch for way in ("one", "batch"))
+    return Result(name, density, f"one by one, batch {batch}", each, together)
 
 
 def main(options: Options) -> int:

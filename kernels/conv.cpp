@@ -131,8 +131,9 @@ std::string why_not(const ConvShape& s, ConvAlgorithm algorithm) {
 
 ConvOutput conv_output(const ConvPlan& plan, const ConvTask& task) {
   const Planes& p = plan.shape.output;
-  return {task.output,    p.stride(),     p.origin(), p.height,         p.width,  p.pitch(), p.halo,     task.out_list,
-          task.out_count, task.gain, task.bias ? task.bias : plan.bias.data(), plan.low, plan.high, plan.curve, plan.shape.leaky_slope};
+  const float* const bias = task.bias ? task.bias : plan.bias.data();
+  return {task.output,    p.stride(), p.origin(), p.height, p.width,   p.pitch(),  p.halo, task.out_list,
+          task.out_count, task.gain,  bias,       plan.low, plan.high, plan.curve, plan.shape.leaky_slope};
 }
 
 void ConvPlanDelete::operator()(ConvPlan* plan) const { delete plan; }

@@ -97,15 +97,14 @@ const float* Runtime::Walk::summaries(const Op& op, const Live& in) {
 }
 
 // g = relu(ss(x) phi + rho); the list receives the k largest, ties to the lower index, without those that are zero.
-int Runtime::Walk::choose_winners(const Op& op, const Live& in, std::int32_t* list) {
+// `level` is where the values of the level that serves so many winners begin.
+int Runtime::Walk::choose_winners(const Op& op, const Live& in, int wanted, std::int64_t level, std::int32_t* list) {
   const int channels = tensor(op.out).channels;
-  const int wanted = wanted_winners(op);
-  const std::int64_t row = level_row(op);
   const float* ss = summaries(op, in);
   float* g = context_.saliency.data();
   constexpr int kBlock = 64;
   each((channels + kBlock - 1) / kBlock, static_cast<std::int64_t>(in.count) * channels / 2, [&](int b, int) {
-    kernels_.combine_rows(ss, in.list, in.count, op.phi, op.rho + row, b * kBlock, std::min(channels, (b + 1) * kBlock),
+    kernels_.combine_rows(ss, in.list, in.count, op.phi, op.rho + level, b * kBlock, std::min(channels, (b + 1) * kBlock),
                           channels, g);
   });
   std::uint32_t* keys = context_.keys.data();
@@ -144,20 +143,10 @@ int Runtime::Walk::choose_winners(const Op& op, const Live& in, std::int32_t* li
     ties -= equal;
   }
   if (op.level_gain)
-    for (int p = 0; p < count; ++p) gains[p] *= op.level_gain[row + list[p]];
+    for (int p = 0; p < count; ++p) gains[p] *= op.level_gain[level + list[p]];
   if (chosen_)
     for (int p = 0; p < count; ++p) chosen_[at + list[p]] = 1;
   return count;
-}
-
-int Runtime::Walk::wanted_winners(const Op& op) const {
-  return std::min(tensor(op.out).channels, std::max(1, winners_[op.knob]));
-}
-
-// Where the values of the level that serves so many winners begin.
-std::int64_t Runtime::Walk::level_row(const Op& op) const {
-  const auto edge = std::lower_bound(op.level_edges.begin(), op.level_edges.end(), wanted_winners(op));
-  return (edge - op.level_edges.begin()) * static_cast<std::int64_t>(tensor(op.out).channels);
 }
 
 void Runtime::Walk::run_task(const Op& op, const ConvTask& task) {
@@ -189,13 +178,16 @@ void Runtime::Walk::conv(const Op& op) {
   std::int32_t* const winners = op.in2 >= 0 ? context_.winners.data() : own_list(op.out);
   int count = t.channels;
   const std::int32_t* list = runtime_.all_channels_.data();
-  const float* gains = nullptr;
+  const float *gains = nullptr, *bias = nullptr;
   if (op.knob >= 0) {
-    count = choose_winners(op, in, winners);
+    const int wanted = std::min(t.channels, std::max(1, winners_[op.knob]));
+    const auto edge = std::lower_bound(op.level_edges.begin(), op.level_edges.end(), wanted);
+    const std::int64_t level = (edge - op.level_edges.begin()) * std::int64_t{t.channels};
+    count = choose_winners(op, in, wanted, level, winners);
     list = winners;
     gains = context_.gains.data();
+    if (op.level_bias) bias = op.level_bias + level;
   }
-  const float* const bias = op.level_bias ? op.level_bias + level_row(op) : nullptr;
   ConvTask task{in.data, in.list, in.count, out.data, list, count, gains, bias};
   if (op.layer >= 0 && (macs_ || active_)) {
     const std::int64_t area = static_cast<std::int64_t>(t.shape.height) * t.shape.width;

@@ -46,9 +46,7 @@ class Runtime::Walk {
   void conv_add(const Op& op, const ConvTask& task);
   void run_task(const Op& op, const ConvTask& task);
   float* scratch(const Op& op) { return context_.arena.data() + op.scratch_offset; }
-  int choose_winners(const Op& op, const Live& in, std::int32_t* list);
-  int wanted_winners(const Op& op) const;
-  std::int64_t level_row(const Op& op) const;
+  int choose_winners(const Op& op, const Live& in, int wanted, std::int64_t level, std::int32_t* list);
   const float* summaries(const Op& op, const Live& in);
   void pool(const Op& op);
   void adaptive_pool(const Op& op);

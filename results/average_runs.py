@@ -59,19 +59,17 @@ def measure_norms(network: nn.Module, data: Images) -> None:
     set_density(network, 1.0)
 
 
-def main(arguments: list[str]) -> int:
-    *given, out = arguments
+def main(given: list[str], out: Path) -> int:
     runs = [(Path(run), float(weight)) for run, _, weight in (item.rpartition(":") for item in given)]
-    if not runs:
-        print(__doc__)
-        return 2
     network = average(runs)
     training, _ = hold_out(cifar10("train"), _HELD_OUT)
     measure_norms(network, training)
-    Path(out).mkdir(parents=True, exist_ok=True)
-    ps.save(network, Path(out) / "model.safetensors", notes={"averaged": given})
+    out.mkdir(parents=True, exist_ok=True)
+    ps.save(network, out / "model.safetensors", notes={"averaged": given})
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1:-1], Path(sys.argv[-1])))

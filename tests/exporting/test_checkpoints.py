@@ -127,6 +127,11 @@ def test_levels_come_back_and_a_cut_layer_keeps_one(path: Path) -> None:
     ]
     ps.save(small, path)
     same(small, ps.load(path), x)
+    before, after = (
+        dict(gated_layers(net))["conv1"] for net in (gated, keep_channels(gated, x, {"conv1": range(40)}))
+    )
+    assert int(after.winners) == int(before.winners) == 26
+    assert torch.equal(after.shift, before.shift[0, :40])
 
 
 @pytest.mark.parametrize("levels", [[0.5], [0.5, 0.3], ["a", "b"], 7])

@@ -43,6 +43,7 @@ class Densities:
     given: str | None
     fixed: float | None = None
     _counts: dict[tuple[int, float], str] = field(default_factory=dict)
+    _levels: dict[tuple[str, tuple[int, ...]], str] = field(default_factory=dict)
 
     def count(self, layer: GatedConv2d) -> str:
         """int64 (1,): k of this layer."""
@@ -73,9 +74,11 @@ class Densities:
         if self.given is None:
             count = winner_count(self.own(layer), layer.conv.out_channels)
             return w.constant(table[sum(count > edge for edge in edges)].float(), name)
-        passed = w.op("Cast", w.op("Greater", self.count(layer), w.ints(*edges)), to=7)  # int64
-        level = w.reduce("ReduceSum", passed, (0,), keepdims=False)
-        return w.op("Gather", w.constant(table.float(), name), level, axis=0)
+        key = (self.count(layer), tuple(edges))
+        if key not in self._levels:
+            passed = w.op("Cast", w.op("Greater", key[0], w.ints(*edges)), to=7)  # int64
+            self._levels[key] = w.reduce("ReduceSum", passed, (0,), keepdims=False)
+        return w.op("Gather", w.constant(table.float(), name), self._levels[key], axis=0)
 
 
 class Gates:

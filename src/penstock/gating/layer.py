@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from penstock.errors import LayerError
 from penstock.gating.fused import fits_norm_gate, norm_gate
-from penstock.gating.levels import LevelNorm2d, check_levels, level_edges, takes_levels
+from penstock.gating.levels import LevelNorm2d, check_levels, check_takes_levels, level_edges
 from penstock.gating.summaries import SUMMARIES, summarise
 from penstock.gating.winners import check_density, winner_count, winners_take_all
 
@@ -69,7 +69,6 @@ class GatedConv2d(nn.Module):
     """
 
     winners: Tensor
-    edges: Tensor
 
     def __init__(
         self,
@@ -100,7 +99,6 @@ class GatedConv2d(nn.Module):
         self.register_buffer("winners", torch.zeros((), dtype=torch.int64), persistent=False)
         self.image_winners: Tensor | None = None  # a count for each image instead; no state
         self.levels: tuple[float, ...] = ()
-        self.register_buffer("edges", torch.zeros(0, dtype=torch.int64), persistent=False)
         self.relu_follows = False  # training may then clamp at once; set by who knows the graph
         self._density = 1.0
         self.density = density
@@ -116,43 +114,41 @@ class GatedConv2d(nn.Module):
     def density(self, value: float) -> None:
         self._density = check_density(value)
         self.image_winners = None
-        channels = self.conv.out_channels
-        self.winners.fill_(winner_count(self._density, channels))
-        self.edges = torch.tensor(level_edges(self.levels, channels), device=self.winners.device)
+        self.winners.fill_(winner_count(self._density, self.conv.out_channels))
 
     def set_levels(self, levels: Sequence[float]) -> None:
         """Give each of `levels` a norm, β and ρ of its own, which begin as the layer's present ones."""
         values = check_levels(levels)
         if self.levels:
             raise LayerError(f"the layer has levels already: {self.levels}")
-        if not takes_levels(self.norm):
-            raise LayerError(f"levels need a batch norm with running statistics, got {self.norm}")
+        check_takes_levels(self.norm)
         if isinstance(self.norm, nn.BatchNorm2d):
             self.norm = LevelNorm2d.of(self.norm, len(values))
         self.shift = _rows(self.shift, len(values))
         self.gate.bias = _rows(self.gate.bias, len(values))
         self.levels = values
-        self.density = self._density
 
     @torch.no_grad()
     def drop_levels(self) -> None:
         """Keep the values of the level that serves the present density, and no others."""
         if not self.levels:
             return
-        row = sum(int(self.winners) > edge for edge in self.edges.tolist())
+        row = int(self._row(self.winners))
         if isinstance(self.norm, LevelNorm2d):
             self.norm = self.norm.one(row)
         self.shift = nn.Parameter(self.shift[row].clone(), self.shift.requires_grad)
         self.gate.bias = nn.Parameter(self.gate.bias[row].clone(), self.gate.bias.requires_grad)
         self.levels = ()
-        self.density = self._density
 
     def level(self) -> Tensor | None:
         """Which row of its levels serves now: one for all images, (), or one for each, (batch,)."""
         if not self.levels:
             return None
-        counts = self.winners if self.image_winners is None else self.image_winners[:, 0]
-        return (counts[..., None] > self.edges).sum(-1)
+        return self._row(self.winners if self.image_winners is None else self.image_winners[:, 0])
+
+    def _row(self, counts: Tensor) -> Tensor:
+        edges = torch.tensor(level_edges(self.levels, self.shift.shape[-1]), device=counts.device)
+        return (counts[..., None] > edges).sum(-1)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, in channel, height, width) → (batch, out channel, height', width')."""
@@ -229,10 +225,8 @@ def set_levels(network: nn.Module, levels: Sequence[float]) -> None:
             raise LayerError(
                 f"layer {name!r} has levels {layer.levels} already, which cannot become {values}"
             )
-        if not layer.levels and not takes_levels(layer.norm):
-            raise LayerError(
-                f"layer {name!r}: levels need a batch norm with running statistics, got {layer.norm}"
-            )
+        if not layer.levels:
+            check_takes_levels(layer.norm, f"layer {name!r}: ")
     for _, layer in gated_layers(network):
         if not layer.levels:
             layer.set_levels(values)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from penstock.errors import DensityError
+from penstock.errors import DensityError, LayerError
 from penstock.gating.winners import check_density, winner_count
 
 
@@ -37,9 +37,11 @@ def level_edges(levels: Sequence[float], channels: int) -> list[int]:
     return [winner_count((low + high) / 2, channels) for low, high in itertools.pairwise(levels)]
 
 
-def takes_levels(norm: nn.Module) -> bool:
-    """Whether a gated layer with this norm can have levels."""
-    return isinstance(norm, nn.Identity) or (type(norm) is nn.BatchNorm2d and norm.running_mean is not None)
+def check_takes_levels(norm: nn.Module, where: str = "") -> None:
+    """Refuse levels for a gated layer whose norm cannot have any."""
+    tracked = type(norm) is nn.BatchNorm2d and norm.running_mean is not None
+    if not tracked and not isinstance(norm, nn.Identity):
+        raise LayerError(f"{where}levels need a batch norm with running statistics, got {norm}")
 
 
 class LevelNorm2d(nn.Module):
