@@ -104,8 +104,9 @@ struct WinogradArgs {
   float* sums;         // [out][position group][group of tiles][2 vectors], for the outputs of one call
   float* panel;        // weights transformed for one panel and `chunk` inputs
   int chunk;
-  float* rows;         // m + 2 rows of the input, transformed downwards
+  float* rows;         // m + 2 rows of the input, transformed downwards, as often as a group of tiles spans rows of tiles
   std::ptrdiff_t rows_pitch;
+  int row_banks;
 };
 
 constexpr int kWinogradPanel = 6;  // output channels that the inner loop computes together

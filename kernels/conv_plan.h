@@ -39,6 +39,7 @@ struct WinogradPlan {
   std::vector<float> zero_row;
   int tiles_x = 0, tiles_y = 0;
   int tile_groups = 0;
+  int row_banks = 0;  // rows of tiles that a group of tiles may span
   bool shared = false;  // one block, whose transformed input all threads use
   bool fresh = false;   // weights are transformed as they are used, `chunk` inputs at a time
   int chunk = 0;

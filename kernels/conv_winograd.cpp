@@ -147,7 +147,8 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
   w.tiles_x = (s.output.width + tile - 1) / tile;
   w.tiles_y = (s.output.height + tile - 1) / tile;
   w.rows_pitch = (static_cast<std::size_t>(w.tiles_x) * tile + 2 + group_floats + lanes + 15) / 16 * 16;
-  w.rows_floats = w.rows_pitch * (tile + 2);
+  w.row_banks = 1 + (tile_group - 1 + w.tiles_x - 1) / w.tiles_x;
+  w.rows_floats = w.rows_pitch * (tile + 2) * w.row_banks;
 
   const int tiles = w.tiles_x * w.tiles_y;
   w.tile_groups = (tiles + tile_group - 1) / tile_group;
@@ -224,6 +225,7 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   args.out = conv_output(plan, task);
   args.rows = scratch.thread;
   args.rows_pitch = static_cast<std::ptrdiff_t>(w.rows_pitch);
+  args.row_banks = w.row_banks;
   args.panel = scratch.thread + w.rows_floats;
   args.sums = args.panel + w.panel_floats;
   args.chunk = w.chunk;

@@ -54,6 +54,22 @@ __attribute__((noinline)) static void back_in_row(const ConvOutput& out, const F
   }
 }
 
+// A tile's pixels, of which `columns` and `rows` are inside the plane.
+template <int kOut>
+PENSTOCK_INLINE void copy_tile(const float* from, std::ptrdiff_t from_pitch, float* to, std::ptrdiff_t pitch, int columns,
+                               int rows) {
+  if (columns >= kOut && rows >= kOut) {
+#pragma GCC unroll 4
+    for (int y = 0; y < kOut; ++y) std::memcpy(to + y * pitch, from + y * from_pitch, kOut * sizeof(float));
+    return;
+  }
+  for (int y = 0; y < kOut && y < rows; ++y) {
+    for (int x = 0; x < kOut; ++x) {
+      if (x < columns) to[y * pitch + x] = from[y * from_pitch + x];
+    }
+  }
+}
+
 // Transforms the sums of one output back and stores its pixels.
 template <typename Tile>
 static void winograd_back(const WinogradArgs& a, int plane, const float* sums, std::ptrdiff_t group_step) {
@@ -62,10 +78,9 @@ static void winograd_back(const WinogradArgs& a, int plane, const float* sums, s
   const ConvOutput& out = a.out;
   const Finish f = finish_of(out, plane);
   float* pixels = out.planes + plane * out.stride + out.origin;
-  // A block of all tiles zeroes every gap afterwards, so its last tiles may run over into the gap if it is wide enough.
+  // The last tile of a row may run over into the gap after it, which is zeroed afterwards, if that is wide enough.
   const int over = a.tiles_x * Tile::kOut - out.width;
-  const bool alone = a.tile_begin == 0 && a.tile_end == a.tiles_x * a.tiles_y;
-  const int width = alone && over <= out.halo ? out.width + over : out.width;
+  const int width = over <= out.halo ? out.width + over : out.width;
   int tile_y = a.tile_begin / a.tiles_x, tile_x = a.tile_begin % a.tiles_x;
   const auto advance = [&](int tiles) {
     tile_x += tiles;
@@ -102,13 +117,9 @@ static void winograd_back(const WinogradArgs& a, int plane, const float* sums, s
       for (int y = 0; y < Tile::kOut; ++y) store(buffer + y * kPixels + v * kLanes, finish(rows[y], f, out));
     });
     for (int t = 0; t < count; ++t) {
-      const int x = tile_x * Tile::kOut;
-      const int columns = out.width - x < Tile::kOut ? out.width - x : Tile::kOut;
-      for (int y = 0; y < Tile::kOut && tile_y * Tile::kOut + y < out.height; ++y) {
-        float* at = pixels + static_cast<std::ptrdiff_t>(tile_y * Tile::kOut + y) * out.pitch + x;
-        const float* from = buffer + y * kPixels + t * Tile::kOut;
-        for (int i = 0; i < columns; ++i) at[i] = from[i];
-      }
+      const int x = tile_x * Tile::kOut, y_begin = tile_y * Tile::kOut;
+      float* at = pixels + static_cast<std::ptrdiff_t>(y_begin) * out.pitch + x;
+      copy_tile<Tile::kOut>(buffer + t * Tile::kOut, kPixels, at, out.pitch, width - x, out.height - y_begin);
       advance(1);
     }
     sums += kGroupFloats;
@@ -116,12 +127,12 @@ static void winograd_back(const WinogradArgs& a, int plane, const float* sums, s
   }
 }
 
-// Rows whose gaps and margins this block zeroes: those whose first tile is in it.
+// Rows whose gaps and margins this block zeroes: those whose last tile is in it, which may have run over.
 template <typename Tile>
 static void winograd_padding(const WinogradArgs& a, int plane) {
-  const int row_begin = (a.tile_begin + a.tiles_x - 1) / a.tiles_x * Tile::kOut;
-  const int row_end = (a.tile_end + a.tiles_x - 1) / a.tiles_x * Tile::kOut;
-  if (row_begin >= a.out.height) return;
+  const int row_begin = a.tile_begin / a.tiles_x * Tile::kOut;
+  const int row_end = a.tile_end / a.tiles_x * Tile::kOut;
+  if (row_begin >= row_end) return;
   zero_padding(a.out, plane, row_begin, row_end < a.out.height ? row_end : a.out.height, true);
 }
 

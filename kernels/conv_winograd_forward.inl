@@ -2,12 +2,32 @@
 namespace penstock {
 namespace PENSTOCK_ISA {
 
-// Where the block's tile number `index` has its quad inside its group of tiles.
-template <typename Tile>
-PENSTOCK_INLINE int quad_of(int index) {
-  const int in_group = index % kTileGroup;
-  return Tile::kOut == 2 ? in_group % 2 * kQuads + in_group / 2 : in_group;
-}
+// Where the columns of a group of tiles lie, transformed downwards: a quad of each tile.
+//
+// In one row of tiles they are neighbours. Rows have just been written a vector at a time and are read likewise: a load
+// across two stores would wait for both to reach the cache.
+struct ColumnsInRow {
+  const float* rows;
+  std::ptrdiff_t pitch;
+  // Columns 0..3 and 4..7 of tiles of 4, 4 apart.
+  Vec first(int half, int r) const { return load(rows + r * pitch + half * kLanes); }
+  Vec next(int half, int r) const { return next_quads(first(half, r), first(half + 1, r)); }
+  // Columns of tiles of 2: the even ones, or the odd ones.
+  Vec overlapping(int half, int r) const { return load(rows + r * pitch + 2 * half); }
+};
+
+// Anywhere: a group that begins in one row of tiles and ends in another.
+struct ColumnsAnywhere {
+  const float* const* tiles;
+  std::ptrdiff_t pitch;
+  Vec first(int half, int r) const { return load_quads(tiles + half * kQuads, r * pitch); }
+  Vec next(int half, int r) const { return load_quads(tiles + half * kQuads, r * pitch + 4); }
+  Vec overlapping(int half, int r) const {
+    const float* alternate[kQuads];
+    for (int q = 0; q < kQuads; ++q) alternate[q] = tiles[2 * q + half];
+    return load_quads(alternate, r * pitch);
+  }
+};
 
 // Bits that keep the first n lanes of a vector: kLanes of them from kLanes - n on.
 struct FirstLanes {
@@ -22,11 +42,10 @@ PENSTOCK_INLINE Vec keep_first(Vec v, int n) {
   return keep(v, reinterpret_cast<const float*>(kFirstLanes.bits + kLanes - n));  // read as vectors only
 }
 
-// The downward half of the transform, for the columns of tiles [x_begin, x_end) of tile row `tile_y`; the half across
-// will read `end` columns.
+// The downward half of the transform, for the columns of tiles [x_begin, x_end) of tile row `tile_y`.
 template <typename Tile>
-static void transform_down(const WinogradArgs& a, const float* pixels, int tile_y, int x_begin, int x_end, int end,
-                           float* rows, std::ptrdiff_t pitch) {
+static void transform_down(const WinogradArgs& a, const float* pixels, int tile_y, int x_begin, int x_end, float* rows,
+                           std::ptrdiff_t pitch) {
   const float* row[Tile::kIn];
   const int first_x = x_begin * Tile::kOut - a.pad_w;
   for (int r = 0; r < Tile::kIn; ++r) {
@@ -35,12 +54,8 @@ static void transform_down(const WinogradArgs& a, const float* pixels, int tile_
   }
   const std::ptrdiff_t next_channel = a.in_stride;
   const Series down = series(rows, pitch);
-  // Columns past the right padding belong to no output of this plane; zeros keep what lies there out.
-  const int columns = (x_end - x_begin) * Tile::kOut + 2;
-  const int inside = a.width + a.pad_w - first_x;
-  const int used = columns < inside ? columns : inside;
-  const auto transform = [&](int x, bool whole) __attribute__((always_inline)) {
-    Vec d[Tile::kIn], v[Tile::kIn];
+  const auto transform = [&](int x, Vec (&v)[Tile::kIn]) __attribute__((always_inline)) {
+    Vec d[Tile::kIn];
 #pragma GCC unroll 6
     for (int r = 0; r < Tile::kIn; ++r) {
       d[r] = load(row[r] + x);
@@ -48,31 +63,26 @@ static void transform_down(const WinogradArgs& a, const float* pixels, int tile_
       __builtin_prefetch(row[r] + x + next_channel);
     }
     Tile::forward(d, v);
-#pragma GCC unroll 6
-    for (int r = 0; r < Tile::kIn; ++r) store(place(down, r) + x, whole ? v[r] : keep_first(v[r], used - x));
   };
+  const auto put = [&](int x, const Vec (&v)[Tile::kIn]) __attribute__((always_inline)) {
+#pragma GCC unroll 6
+    for (int r = 0; r < Tile::kIn; ++r) store(place(down, r) + x, v[r]);
+  };
+  Vec v[Tile::kIn];
+  // What lies after the last tile's columns is read with them and not used. But columns past the right padding belong
+  // to no output of this plane; where tiles reach over it, zeros keep what lies there out.
+  const int columns = (x_end - x_begin) * Tile::kOut + 2;
+  const int inside = a.width + a.pad_w - first_x;
+  const int clear = columns <= inside ? columns : inside / kLanes * kLanes;
   int x = 0;
-  for (; x + kLanes <= used; x += kLanes) transform(x, true);
-  if (x < used) {
-    transform(x, false);
-    x += kLanes;
+  for (; x < clear; x += kLanes) {
+    transform(x, v);
+    put(x, v);
   }
-  for (; x < end; x += kLanes) {
-    for (int r = 0; r < Tile::kIn; ++r) store(rows + r * pitch + x, zero());
-  }
-}
-
-// Copies the quads of `count` tiles, computed as one whole group, to where the block keeps them.
-template <typename Tile>
-static void scatter_tiles(const float* from, int index, int count, float* to, std::ptrdiff_t group_step,
-                          std::ptrdiff_t tiles_step) {
-  for (int t = 0; t < count; ++t) {
-    const int at = index + t;
-    float* quad = to + at / kTileGroup * tiles_step + quad_of<Tile>(at) * 4;
-    const float* source = from + quad_of<Tile>(t) * 4;
-    for (int g = 0; g < Tile::kGroups; ++g) {
-      std::memcpy(quad + g * group_step, source + g * kGroupFloats, 4 * sizeof(float));
-    }
+  for (; x < columns; x += kLanes) {
+    transform(x, v);
+    for (int r = 0; r < Tile::kIn; ++r) v[r] = keep_first(v[r], x < inside ? inside - x : 0);
+    put(x, v);
   }
 }
 
@@ -86,31 +96,34 @@ static void winograd_transform(const WinogradArgs& a, int slot_begin, int slot_e
   for (int slot = slot_begin; slot < slot_end; ++slot) {
     const float* pixels = a.input + slot * a.in_stride + a.in_origin;
     float* to = a.transformed + static_cast<std::ptrdiff_t>(slot) * kGroupFloats;
-    int tile = a.tile_begin;
-    while (tile < a.tile_end) {
-      const int tile_y = tile / a.tiles_x, x_begin = tile % a.tiles_x;
+    // Tiles that wait for the next row of tiles to fill their group. Their own rows must stay for so long, so rows go
+    // to `row_banks` places in turn.
+    const float* waiting[kTileGroup];
+    int count = 0, bank = 0;
+    int tile_y = a.tile_begin / a.tiles_x, x_begin = a.tile_begin % a.tiles_x;
+    for (int tile = a.tile_begin; tile < a.tile_end; ++tile_y, x_begin = 0) {
       const int left = a.tile_end - tile;
       const int x_end = x_begin + left < a.tiles_x ? x_begin + left : a.tiles_x;
-      // The last tile, or group of tiles where they begin with groups, begins here.
       const int row_tiles = x_end - x_begin;
-      const int last = (tile - a.tile_begin) % kTileGroup == 0 ? (row_tiles - 1) / kTileGroup * kTileGroup : row_tiles - 1;
-      transform_down<Tile>(a, pixels, tile_y, x_begin, x_end, last * Tile::kOut + Tile::kReach, a.rows, pitch);
-      for (int x = x_begin; x < x_end;) {
-        const int index = tile + (x - x_begin) - a.tile_begin;
-        const int room = kTileGroup - index % kTileGroup;
-        const int count = x_end - x < room ? x_end - x : room;
-        const float* rows = a.rows + (x - x_begin) * Tile::kOut;
-        // A whole group, or the block's last tiles, which nothing follows.
-        if (room == kTileGroup && (count == kTileGroup || tile + (x_end - x_begin) == a.tile_end)) {
-          Tile::across(rows, pitch, to + index / kTileGroup * tiles_step, group_step);
-        } else {
-          float group[Tile::kGroups * kGroupFloats];
-          Tile::across(rows, pitch, group, kGroupFloats);
-          scatter_tiles<Tile>(group, index, count, to, group_step, tiles_step);
+      const float* rows = a.rows + bank * Tile::kIn * pitch;
+      transform_down<Tile>(a, pixels, tile_y, x_begin, x_end, a.rows + bank * Tile::kIn * pitch, pitch);
+      bank = bank + 1 < a.row_banks ? bank + 1 : 0;
+      tile += row_tiles;
+      int x = 0;
+      while (x < row_tiles) {
+        if (count == 0 && x + kTileGroup <= row_tiles) {
+          Tile::across(ColumnsInRow{rows + x * Tile::kOut, pitch}, to, group_step);
+          x += kTileGroup;
+          to += tiles_step;
+          continue;
         }
-        x += count;
+        for (; x < row_tiles && count < kTileGroup; ++x, ++count) waiting[count] = rows + x * Tile::kOut;
+        if (count < kTileGroup && tile < a.tile_end) break;
+        for (; count < kTileGroup; ++count) waiting[count] = waiting[count - 1];
+        Tile::across(ColumnsAnywhere{waiting, pitch}, to, group_step);
+        to += tiles_step;
+        count = 0;
       }
-      tile += x_end - x_begin;
     }
   }
 }

@@ -29,7 +29,6 @@ PENSTOCK_INLINE void columns_of(const Vec* rows, Vec (&columns)[3]) {
 
 struct Tile2 {
   static constexpr int kOut = 2, kIn = 4, kGroups = 4;
-  static constexpr int kReach = kLanes + 2;  // columns that `across` reads
 
   PENSTOCK_INLINE void forward(const Vec (&d)[4], Vec (&v)[4]) {
     v[0] = d[0] - d[2];
@@ -63,13 +62,14 @@ struct Tile2 {
     u[3] = c;
   }
 
-  // `rows` points to the first tile's column; results go to groups `step` apart, a first, then b.
-  PENSTOCK_INLINE void across(const float* rows, std::ptrdiff_t pitch, float* to, std::ptrdiff_t step) {
+  // The tiles' columns are quads of `columns`; results go to groups `step` apart, a first, then b.
+  template <typename Columns>
+  PENSTOCK_INLINE void across(const Columns& columns, float* to, std::ptrdiff_t step) {
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       Vec d[4], v[4];
 #pragma GCC unroll 4
-      for (int r = 0; r < 4; ++r) d[r] = load(rows + r * pitch + 2 * half);
+      for (int r = 0; r < 4; ++r) d[r] = columns.overlapping(half, r);
       transpose_quads(d[0], d[1], d[2], d[3]);
       forward(d, v);
 #pragma GCC unroll 4
@@ -100,7 +100,6 @@ struct Tile2 {
 
 struct Tile4 {
   static constexpr int kOut = 4, kIn = 6, kGroups = 9;
-  static constexpr int kReach = 3 * kLanes;
 
   PENSTOCK_INLINE void forward(const Vec (&d)[6], Vec (&v)[6]) {
     const Vec two = splat(2.0f), four = splat(4.0f), five = splat(5.0f);
@@ -162,18 +161,16 @@ struct Tile4 {
     }
   }
 
-  // Rows have just been written a vector at a time and are read likewise: a load across two stores would wait for both
-  // to reach the cache.
-  PENSTOCK_INLINE void across(const float* rows, std::ptrdiff_t pitch, float* to, std::ptrdiff_t step) {
+  template <typename Columns>
+  PENSTOCK_INLINE void across(const Columns& columns, float* to, std::ptrdiff_t step) {
     const Series out = series(to, step);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
-      const float* x = rows + half * kLanes;
       Vec d[6], next[4], v[6];
 #pragma GCC unroll 4
       for (int r = 0; r < 4; ++r) {
-        d[r] = load(x + r * pitch);
-        next[r] = next_quads(d[r], load(x + r * pitch + kLanes));
+        d[r] = columns.first(half, r);
+        next[r] = columns.next(half, r);
       }
       transpose_quads(d[0], d[1], d[2], d[3]);
       const Vec next01 = zip_lo(next[0], next[1]), next23 = zip_lo(next[2], next[3]);
@@ -187,23 +184,18 @@ struct Tile4 {
       }
     }
     // Rows 4 and 5 of both halves share vectors.
-    const float* r4 = rows + 4 * pitch;
-    const float* r5 = rows + 5 * pitch;
-    const Vec a4 = load(r4), b4 = load(r4 + kLanes), c4 = load(r4 + 2 * kLanes);
-    const Vec a5 = load(r5), b5 = load(r5 + kLanes), c5 = load(r5 + 2 * kLanes);
     Vec d[6], v[6];
     {
+      const Vec a4 = columns.first(0, 4), b4 = columns.first(1, 4), a5 = columns.first(0, 5), b5 = columns.first(1, 5);
       const Vec a = zip_lo(a4, a5), b = zip_lo(b4, b5);
       d[0] = join_lo(a, b);
       d[1] = join_hi(a, b);
+      const Vec c = zip_hi(a4, a5), e = zip_hi(b4, b5);
+      d[2] = join_lo(c, e);
+      d[3] = join_hi(c, e);
     }
     {
-      const Vec a = zip_hi(a4, a5), b = zip_hi(b4, b5);
-      d[2] = join_lo(a, b);
-      d[3] = join_hi(a, b);
-    }
-    {
-      const Vec a = zip_lo(next_quads(a4, b4), next_quads(a5, b5)), b = zip_lo(next_quads(b4, c4), next_quads(b5, c5));
+      const Vec a = zip_lo(columns.next(0, 4), columns.next(0, 5)), b = zip_lo(columns.next(1, 4), columns.next(1, 5));
       d[4] = join_lo(a, b);
       d[5] = join_hi(a, b);
     }

@@ -1,8 +1,10 @@
 // Times convolution layers at several densities, with every algorithm.
 //
 //     g++ -std=c++17 -O3 kernels/bench/conv_bench.cpp kernels/cpu.cpp kernels/conv*.cpp -pthread -o conv_bench
-//     ./conv_bench [m_cifarnet|vgg16|resnet18|all] [densities, such as 1,0.5] [algorithms, such as auto,direct]
+//     ./conv_bench [m_cifarnet|vgg16|resnet18|all|in,out,size,kernel,stride,pad] [densities, such as 1,0.5] [algorithms, such as auto,direct]
 //                  [seconds a network] [threads]
+//
+// PENSTOCK_ISA=avx2 takes another instruction set than the widest.
 //
 // A network's layers run one after the other, as in a network, so that each finds its weights where a network
 // would find them (which for deep layers is not the cache). Everything that is compared is interleaved, and the
@@ -279,11 +281,18 @@ int main(int argc, char** argv) {
   const std::vector<std::string> wanted = split(argc > 3 ? argv[3] : "auto,direct,packed,wino2,wino4");
   const double budget = argc > 4 ? std::atof(argv[4]) : 8.0;
   const int threads = argc > 5 ? std::max(1, std::atoi(argv[5])) : 1;
-  const Isa isa = best_isa();
+  Isa isa = best_isa();
+  if (const char* name = std::getenv("PENSTOCK_ISA")) parse_isa(name, isa);
   std::printf("%s, %d threads, FMA peak %.1f GFLOPS (AVX2, one thread)\n", isa_name(isa), threads, measure_peak());
   Team team(threads);
-  for (const Network& network : kNetworks) {
-    if (which != "all" && which != network.name) continue;
+  std::vector<Network> networks = kNetworks;
+  if (const std::vector<std::string> numbers = split(which.c_str()); numbers.size() == 6) {
+    int n[6];
+    for (int i = 0; i < 6; ++i) n[i] = std::atoi(numbers[i].c_str());
+    networks = {{"one layer", {{n[0], n[1], n[2], n[3], n[4], n[5], n[0] <= 4, 1}}}};
+  }
+  for (const Network& network : networks) {
+    if (networks.size() > 1 && which != "all" && which != network.name) continue;
     std::vector<const Algorithm*> algorithms;
     std::vector<Bench> benches;
     for (const Algorithm& a : kAlgorithms) {
