@@ -1,4 +1,9 @@
 // Convolution kernels for any machine.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
 #include "conv_kernels.h"
 
 #define PENSTOCK_ISA baseline

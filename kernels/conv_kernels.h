@@ -109,7 +109,6 @@ struct WinogradArgs {
   int row_banks;
 };
 
-constexpr int kWinogradPanel = 6;  // output channels that the inner loop computes together
 constexpr int kWinogradChunk = 64;  // inputs whose weights are transformed at a time, at most
 constexpr int kWinogradOuts = 24;  // output channels that share one pass over the transformed input
 
@@ -142,7 +141,8 @@ struct WinogradKernels {
 
 struct ConvKernels {
   int lanes;
-  int winograd_panel_floats;  // a panel's weights for one input and position group
+  int winograd_panel;         // output channels that the inner loop computes together; divides kWinogradOuts
+  int winograd_panel_floats;  // their weights for one input and position group
   WinogradKernels winograd2, winograd4;
   // Units are (panel, row block), panel-major; see run_direct() in conv_direct.inl for what a panel is.
   void (*direct)(const DirectArgs&, int unit_begin, int unit_end);

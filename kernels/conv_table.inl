@@ -15,6 +15,7 @@ namespace penstock {
 namespace PENSTOCK_ISA {
 
 static const ConvKernels kTable = {kLanes,
+                                   kPanel,
                                    kPanelFloats,
                                    {winograd_transform<Tile2>, winograd_gather<Tile2>, winograd_multiply<Tile2>},
                                    {winograd_transform<Tile4>, winograd_gather<Tile4>, winograd_multiply<Tile4>},

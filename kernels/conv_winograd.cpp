@@ -80,28 +80,30 @@ int position_groups(int tile) { return tile == 2 ? 4 : 9; }
 int outs_together(const ConvPlan& plan) {
   const WinogradPlan& w = plan.winograd;
   const bool near = w.shared && w.tiles_x * w.tiles_y <= kFreshTiles && plan.shape.in_channels <= 128;
-  return near ? 2 * kWinogradPanel : kWinogradOuts;
+  return near ? kWinogradOuts / 2 : kWinogradOuts;
 }
 
-int panels_of(int out_count) { return (out_count + kWinogradPanel - 1) / kWinogradPanel; }
+int panels_of(const ConvPlan& plan, int out_count) {
+  return (out_count + plan.kernels->winograd_panel - 1) / plan.kernels->winograd_panel;
+}
 
 // Parts of the outputs, each with its pass. Where threads divide the parts their number is even, which two threads
 // share evenly.
 int parts_of(const ConvPlan& plan, int out_count) {
   const int most = outs_together(plan);
   const int parts = (out_count + most - 1) / most;
-  return plan.winograd.shared && parts % 2 == 1 && out_count > kWinogradPanel ? parts + 1 : parts;
+  return plan.winograd.shared && parts % 2 == 1 && out_count > plan.kernels->winograd_panel ? parts + 1 : parts;
 }
 
 // The first output of a part. Parts are made of whole panels, so that few panels are less than full.
-int first_of(int part, int parts, int out_count) {
-  const int panels = panels_of(out_count);
+int first_of(const ConvPlan& plan, int part, int parts, int out_count) {
+  const int panels = panels_of(plan, out_count);
   return static_cast<int>(std::int64_t{part} * panels / parts * out_count / panels);
 }
 
 // Floats of the gathered weights of one part of the outputs.
 std::size_t gathered_floats(const ConvPlan& plan, int in_count) {
-  return static_cast<std::size_t>(outs_together(plan) / kWinogradPanel) * position_groups(plan.winograd.tile) * in_count *
+  return static_cast<std::size_t>(outs_together(plan) / plan.kernels->winograd_panel) * position_groups(plan.winograd.tile) * in_count *
          plan.kernels->winograd_panel_floats;
 }
 
@@ -236,7 +238,7 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   const std::size_t gathered_part = gathered_floats(plan, task.in_count);
   const auto multiply = [&](int part) {
     if (gathered) args.gathered = scratch.shared + part * gathered_part;
-    kernels.multiply(args, first_of(part, parts, task.out_count), first_of(part + 1, parts, task.out_count));
+    kernels.multiply(args, first_of(plan, part, parts, task.out_count), first_of(plan, part + 1, parts, task.out_count));
   };
   for (int unit = unit_begin; unit < unit_end; ++unit) {
     if (w.shared) {
@@ -253,7 +255,7 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
     if (gathered && stage == 0) {
       args.tile_begin = 0;
       args.tile_end = tiles;
-      kernels.gather(args, first_of(unit, parts, task.out_count), first_of(unit + 1, parts, task.out_count),
+      kernels.gather(args, first_of(plan, unit, parts, task.out_count), first_of(plan, unit + 1, parts, task.out_count),
                      scratch.shared + unit * gathered_part);
       continue;
     }

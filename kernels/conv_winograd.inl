@@ -10,8 +10,10 @@ namespace PENSTOCK_ISA {
 
 constexpr int kTileGroup = 2 * kQuads;   // tiles of the two vectors that the inner loop works on
 constexpr int kGroupFloats = 2 * kLanes;
+// Output channels that the inner loop computes together: with two vectors of tiles, their sums fill the registers.
+constexpr int kPanel = kRegisters == 32 ? 12 : 6;
 // A packed panel of weights has whole vectors of outputs.
-constexpr int kPanelQuads = (kWinogradPanel + kQuads - 1) / kQuads * kQuads;
+constexpr int kPanelQuads = (kPanel + kQuads - 1) / kQuads * kQuads;
 constexpr int kPanelFloats = kPanelQuads * 4;
 
 }  // namespace PENSTOCK_ISA

@@ -10,11 +10,11 @@ static void multiply_tiles(const float* const* weights, const float* const* next
                            std::ptrdiff_t tiles_step, int groups, const std::int32_t* in_list, int count, float* sums,
                            std::ptrdiff_t out_step) {
   const float* w[O];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int o = 0; o < O; ++o) w[o] = weights[o];
   for (int group = 0; group < groups; ++group, transformed += tiles_step, sums += kGroupFloats, next += 2) {
     Vec acc[O][V];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int o = 0; o < O; ++o) {
 #pragma GCC unroll 2
       for (int v = 0; v < V; ++v) acc[o][v] = zero();
@@ -31,14 +31,14 @@ static void multiply_tiles(const float* const* weights, const float* const* next
       Vec tiles[V];
 #pragma GCC unroll 2
       for (int v = 0; v < V; ++v) tiles[v] = load(at_tiles + v * kLanes);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int o = 0; o < O; ++o) {
         const Vec quad = splat_quad(w[o] + at);
 #pragma GCC unroll 2
         for (int v = 0; v < V; ++v) acc[o][v] = fma(quad, tiles[v], acc[o][v]);
       }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int o = 0; o < O; ++o) {
 #pragma GCC unroll 2
       for (int v = 0; v < V; ++v) store(sums + o * out_step + v * kLanes, acc[o][v]);
@@ -49,13 +49,16 @@ static void multiply_tiles(const float* const* weights, const float* const* next
 using MultiplyFunction = void (*)(const float* const*, const float* const*, const float*, std::ptrdiff_t, int,
                                   const std::int32_t*, int, float*, std::ptrdiff_t);
 
+// The function for so many outputs, up to a panel, and vectors.
+template <bool kFetch, int... kOuts>
+static MultiplyFunction multiply_function_of(int outs, int vectors, std::integer_sequence<int, kOuts...>) {
+  static constexpr MultiplyFunction kTable[kPanel][2] = {
+      {multiply_tiles<kOuts + 1, 1, kFetch>, multiply_tiles<kOuts + 1, 2, kFetch>}...};
+  return kTable[outs - 1][vectors - 1];
+}
 template <bool kFetch>
 static MultiplyFunction multiply_function(int outs, int vectors) {
-  static constexpr MultiplyFunction kTable[kWinogradPanel][2] = {
-      {multiply_tiles<1, 1, kFetch>, multiply_tiles<1, 2, kFetch>}, {multiply_tiles<2, 1, kFetch>, multiply_tiles<2, 2, kFetch>},
-      {multiply_tiles<3, 1, kFetch>, multiply_tiles<3, 2, kFetch>}, {multiply_tiles<4, 1, kFetch>, multiply_tiles<4, 2, kFetch>},
-      {multiply_tiles<5, 1, kFetch>, multiply_tiles<5, 2, kFetch>}, {multiply_tiles<6, 1, kFetch>, multiply_tiles<6, 2, kFetch>}};
-  return kTable[outs - 1][vectors - 1];
+  return multiply_function_of<kFetch>(outs, vectors, std::make_integer_sequence<int, kPanel>());
 }
 
 // The same with a panel of weights packed as [input][out][4], in chunks of inputs that add up in `sums`. With kFetch each
@@ -66,7 +69,7 @@ static void multiply_fresh_tiles(const float* panel, const float* transformed, s
                                  const std::int32_t* list) {
   for (int group = 0; group < groups; ++group, transformed += tiles_step, sums += kGroupFloats) {
     Vec acc[O][V];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int o = 0; o < O; ++o) {
 #pragma GCC unroll 2
       for (int v = 0; v < V; ++v) acc[o][v] = first ? zero() : load(sums + o * out_step + v * kLanes);
@@ -79,14 +82,14 @@ static void multiply_fresh_tiles(const float* panel, const float* transformed, s
       Vec tiles[V];
 #pragma GCC unroll 2
       for (int v = 0; v < V; ++v) tiles[v] = load(at_tiles + v * kLanes);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int o = 0; o < O; ++o) {
         const Vec quad = splat_quad(weights + o * 4);
 #pragma GCC unroll 2
         for (int v = 0; v < V; ++v) acc[o][v] = fma(quad, tiles[v], acc[o][v]);
       }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int o = 0; o < O; ++o) {
 #pragma GCC unroll 2
       for (int v = 0; v < V; ++v) store(sums + o * out_step + v * kLanes, acc[o][v]);
@@ -97,16 +100,15 @@ static void multiply_fresh_tiles(const float* panel, const float* transformed, s
 using MultiplyFreshFunction = void (*)(const float*, const float*, std::ptrdiff_t, int, int, bool, float*,
                                        std::ptrdiff_t, const float* const*, const std::int32_t*);
 
+template <bool kFetch, int... kOuts>
+static MultiplyFreshFunction multiply_fresh_function_of(int outs, int vectors, std::integer_sequence<int, kOuts...>) {
+  static constexpr MultiplyFreshFunction kTable[kPanel][2] = {
+      {multiply_fresh_tiles<kOuts + 1, 1, kFetch>, multiply_fresh_tiles<kOuts + 1, 2, kFetch>}...};
+  return kTable[outs - 1][vectors - 1];
+}
 template <bool kFetch>
 static MultiplyFreshFunction multiply_fresh_function(int outs, int vectors) {
-  static constexpr MultiplyFreshFunction kTable[kWinogradPanel][2] = {
-      {multiply_fresh_tiles<1, 1, kFetch>, multiply_fresh_tiles<1, 2, kFetch>},
-      {multiply_fresh_tiles<2, 1, kFetch>, multiply_fresh_tiles<2, 2, kFetch>},
-      {multiply_fresh_tiles<3, 1, kFetch>, multiply_fresh_tiles<3, 2, kFetch>},
-      {multiply_fresh_tiles<4, 1, kFetch>, multiply_fresh_tiles<4, 2, kFetch>},
-      {multiply_fresh_tiles<5, 1, kFetch>, multiply_fresh_tiles<5, 2, kFetch>},
-      {multiply_fresh_tiles<6, 1, kFetch>, multiply_fresh_tiles<6, 2, kFetch>}};
-  return kTable[outs - 1][vectors - 1];
+  return multiply_fresh_function_of<kFetch>(outs, vectors, std::make_integer_sequence<int, kPanel>());
 }
 
 // Sizes of one multiply call.
@@ -118,7 +120,7 @@ struct Extent {
   Extent(const WinogradArgs& a, int plane_begin, int plane_end) {
     const int tiles = a.tile_end - a.tile_begin;
     outs = plane_end - plane_begin;
-    panels = (outs + kWinogradPanel - 1) / kWinogradPanel;
+    panels = (outs + kPanel - 1) / kPanel;
     groups = (tiles + kTileGroup - 1) / kTileGroup;
     last_vectors = (tiles - 1) % kTileGroup < kQuads && Tile::kOut == 4 ? 1 : 2;
     tiles_step = a.tiles_step;
@@ -138,10 +140,10 @@ template <typename Tile>
 static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int plane_begin) {
   const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(a.in_channels) * 4;
   // Rows of weights of the panel in turn; `ahead` is the next turn's.
-  const float* weights[kWinogradPanel + 1];
-  const float* ahead[kWinogradPanel + 1];
+  const float* weights[kPanel + 1];
+  const float* ahead[kPanel + 1];
   const auto rows_of = [&](int g, int panel, const float** rows) {
-    for (int o = 0; o <= kWinogradPanel; ++o) {
+    for (int o = 0; o <= kPanel; ++o) {
       const std::ptrdiff_t out = a.out.list[plane_begin + e.out(panel, o)];
       rows[o] = a.weights + (out * Tile::kGroups + g) * row;
     }
@@ -150,7 +152,7 @@ static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int p
   for (int g = 0; g < Tile::kGroups; ++g) {
     const float* transformed = a.transformed + g * e.groups * e.tiles_step;
     for (int panel = 0; panel < e.panels; ++panel) {
-      for (int o = 0; o <= kWinogradPanel; ++o) weights[o] = ahead[o];
+      for (int o = 0; o <= kPanel; ++o) weights[o] = ahead[o];
       if (panel + 1 < e.panels) {
         rows_of(g, panel + 1, ahead);
       } else {
@@ -181,15 +183,15 @@ static void winograd_gather(const WinogradArgs& a, int plane_begin, int plane_en
   const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(a.in_channels) * 4;
   for (int panel = 0; panel < e.panels; ++panel) {
     for (int g = 0; g < Tile::kGroups; ++g) {
-      const float* rows[kWinogradPanel];
-      for (int o = 0; o < kWinogradPanel; ++o) {
+      const float* rows[kPanel];
+      for (int o = 0; o < kPanel; ++o) {
         const std::ptrdiff_t out = a.out.list[plane_begin + e.out(panel, o)];
         rows[o] = a.weights + (out * Tile::kGroups + g) * row;
       }
       for (int i = 0; i < a.in_count; ++i, to += kPanelFloats) {
         const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(a.in_list[i]) * 4;
-#pragma GCC unroll 6
-        for (int o = 0; o < kWinogradPanel; ++o) std::memcpy(to + o * 4, rows[o] + at, 4 * sizeof(float));
+#pragma GCC unroll 12
+        for (int o = 0; o < kPanel; ++o) std::memcpy(to + o * 4, rows[o] + at, 4 * sizeof(float));
       }
     }
   }
@@ -218,11 +220,11 @@ static void multiply_gathered(const WinogradArgs& a, const Extent<Tile>& e) {
   }
 }
 
-// The active filters of a panel. All outputs inside: their streams are fetched side by side, and lines of the panel
+// The active filters of kOuts outputs. All outputs inside: their streams are fetched side by side, and lines of the panel
 // are written whole.
 template <typename Tile, int kOuts>
-static void transform_filters(const float* const* rows, const std::int32_t* list, int count, float* to,
-                              std::ptrdiff_t step) {
+static void transform_filters_of(const float* const* rows, const std::int32_t* list, int count, float* to,
+                                 std::ptrdiff_t step) {
   const float* filters[kOuts];
   for (int o = 0; o < kOuts; ++o) filters[o] = rows[o];
   for (int i = 0; i < count; ++i, to += kPanelFloats) {
@@ -230,6 +232,16 @@ static void transform_filters(const float* const* rows, const std::int32_t* list
 #pragma GCC unroll 6
     for (int o = 0; o < kOuts; o += kQuads) Tile::filter(filters + o, at, to + o * 4, step);
   }
+}
+
+// Of a panel of `outs` outputs, in whole vectors.
+template <typename Tile, int kOuts = kPanelQuads>
+static void transform_filters(int outs, const float* const* rows, const std::int32_t* list, int count, float* to,
+                              std::ptrdiff_t step) {
+  if constexpr (kOuts > kQuads) {
+    if (outs <= kOuts - kQuads) return transform_filters<Tile, kOuts - kQuads>(outs, rows, list, count, to, step);
+  }
+  transform_filters_of<Tile, kOuts>(rows, list, count, to, step);
 }
 
 // With weights as they are: a panel's active ones are transformed into `panel`, [position group][input][out][4], a
@@ -247,17 +259,13 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
       const int first = e.first(panel), outs = e.count(panel);
       const float* rows[kPanelQuads];
       for (int o = 0; o < kPanelQuads; ++o) rows[o] = filters_of(panel, o);
-      if (outs > kPanelQuads - kQuads) {
-        transform_filters<Tile, kPanelQuads>(rows, a.in_list + chunk, count, a.panel, group_step);
-      } else {
-        transform_filters<Tile, kPanelQuads - kQuads>(rows, a.in_list + chunk, count, a.panel, group_step);
-      }
+      transform_filters<Tile>(outs, rows, a.in_list + chunk, count, a.panel, group_step);
       // While this panel is multiplied the next one's filters arrive, if the list leaves gaps that the hardware cannot
       // foresee: the first passes fetch the line in which each begins, further ones the line in which it ends.
       const bool more = panel + 1 < e.panels;
       const int next_panel = more ? panel + 1 : 0, next_outs = e.count(next_panel);
       const std::int32_t* next_list = a.in_list + chunk + (more || chunk + 2 * a.chunk > a.in_count ? 0 : a.chunk);
-      const float* next[2 * kWinogradPanel];
+      const float* next[2 * kPanel];
       for (int o = 0; o < next_outs; ++o) {
         next[o] = filters_of(next_panel, o);
         next[o + next_outs] = next[o] + 8;
