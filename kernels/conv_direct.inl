@@ -22,7 +22,7 @@ PENSTOCK_INLINE void accumulate(Vec (&acc)[O][V], const float* x, const float* c
   Vec pixels[V];
 #pragma GCC unroll 8
   for (int v = 0; v < V; ++v) pixels[v] = load(x + v * kLanes);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int o = 0; o < O; ++o) {
     const Vec w = splat(weights[o][weight]);
 #pragma GCC unroll 8

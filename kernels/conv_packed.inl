@@ -6,6 +6,8 @@ namespace penstock {
 namespace PENSTOCK_ISA {
 
 constexpr int kStrip = 2 * kLanes;
+// Output channels of one pass over a strip: their sums fill the registers.
+constexpr int kPackedPanel = kRegisters == 32 ? 12 : 6;
 
 // A run of output pixels of one row inside a strip.
 struct StripRun {
@@ -92,13 +94,13 @@ template <int O, int V, int kTaps>
 static void multiply_strip(const PackedArgs& a, const float* const* rows, const std::int32_t* list, int count,
                            int first_channel, const float* packed, int plane, float* to, std::ptrdiff_t step) {
   Vec acc[O][V];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int o = 0; o < O; ++o) {
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) acc[o][v] = zero();
   }
   const float* weights[O];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int o = 0; o < O; ++o) weights[o] = rows[o];
   const int taps = kTaps ? kTaps : a.tap_count;
   for (const std::int32_t* end = list + count; list != end; ++list) {
@@ -111,7 +113,7 @@ static void multiply_strip(const PackedArgs& a, const float* const* rows, const 
   }
   // Without a call inside, sums stay in registers.
   if (a.out.activation < 0) {
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int o = 0; o < O; ++o) {
       const Finish f = finish_of(a.out, plane + o);
 #pragma GCC unroll 2
@@ -119,7 +121,7 @@ static void multiply_strip(const PackedArgs& a, const float* const* rows, const 
     }
     return;
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int o = 0; o < O; ++o) {
     const Finish f = finish_of(a.out, plane + o);
 #pragma GCC unroll 2
@@ -130,13 +132,15 @@ static void multiply_strip(const PackedArgs& a, const float* const* rows, const 
 using StripFunction = void (*)(const PackedArgs&, const float* const*, const std::int32_t*, int, int, const float*,
                                int, float*, std::ptrdiff_t);
 
+template <int kTaps, int... kOuts>
+static StripFunction strip_function_of(int outs, int vectors, std::integer_sequence<int, kOuts...>) {
+  static constexpr StripFunction kTable[kPackedPanel][2] = {
+      {multiply_strip<kOuts + 1, 1, kTaps>, multiply_strip<kOuts + 1, 2, kTaps>}...};
+  return kTable[outs - 1][vectors - 1];
+}
 template <int kTaps>
 static StripFunction strip_function(int outs, int vectors) {
-  static constexpr StripFunction kTable[kDirectPanel][2] = {
-      {multiply_strip<1, 1, kTaps>, multiply_strip<1, 2, kTaps>}, {multiply_strip<2, 1, kTaps>, multiply_strip<2, 2, kTaps>},
-      {multiply_strip<3, 1, kTaps>, multiply_strip<3, 2, kTaps>}, {multiply_strip<4, 1, kTaps>, multiply_strip<4, 2, kTaps>},
-      {multiply_strip<5, 1, kTaps>, multiply_strip<5, 2, kTaps>}, {multiply_strip<6, 1, kTaps>, multiply_strip<6, 2, kTaps>}};
-  return kTable[outs - 1][vectors - 1];
+  return strip_function_of<kTaps>(outs, vectors, std::make_integer_sequence<int, kPackedPanel>());
 }
 
 static StripFunction strip_function(int taps, int outs, int vectors) {
@@ -181,11 +185,11 @@ static void packed_block(const PackedArgs& a, int plane_begin, int plane_end, in
     }
   }
   const int outs = plane_end - plane_begin;
-  const int panels = (outs + kDirectPanel - 1) / kDirectPanel;
+  const int panels = (outs + kPackedPanel - 1) / kPackedPanel;
   const ConvOutput& out = a.out;
   for (int p = 0; p < panels; ++p) {
     const int first = plane_begin + p * outs / panels, last = plane_begin + (p + 1) * outs / panels;
-    const float* rows[kDirectPanel];
+    const float* rows[kPackedPanel];
     for (int o = first; o < last; ++o) {
       rows[o - first] = a.weights + static_cast<std::ptrdiff_t>(out.list[o]) * a.in_group * a.tap_count;
     }
@@ -198,7 +202,7 @@ static void packed_block(const PackedArgs& a, int plane_begin, int plane_end, in
       const StripFunction multiply = strip_function(a.tap_count, last - first, strip.pixels > kLanes ? 2 : 1);
       const bool whole = strip.runs[0].count == kStrip;
       // Runs are read a vector at a time, so the buffer has one more vector than the strips.
-      float buffer[kDirectPanel * kStrip + kLanes];
+      float buffer[kPackedPanel * kStrip + kLanes];
       multiply(a, rows, a.in_list + slot_begin, slot_end - slot_begin, group * a.in_group, packed, first,
                whole ? plane + strip.runs[0].output : buffer, whole ? out.stride : kStrip);
       if (whole) continue;
