@@ -44,7 +44,7 @@ PENSTOCK_INLINE Vec keep_first(Vec v, int n) {
 
 // The downward half of the transform, for the columns of tiles [x_begin, x_end) of tile row `tile_y`.
 template <typename Tile>
-static void transform_down(const WinogradArgs& a, const float* pixels, int tile_y, int x_begin, int x_end, float* rows,
+__attribute__((noinline)) static void transform_down(const WinogradArgs& a, const float* pixels, int tile_y, int x_begin, int x_end, float* rows,
                            std::ptrdiff_t pitch) {
   const float* row[Tile::kIn];
   const int first_x = x_begin * Tile::kOut - a.pad_w;
@@ -86,6 +86,12 @@ static void transform_down(const WinogradArgs& a, const float* pixels, int tile_
   }
 }
 
+// Both halves are out of line: together they want more registers than there are.
+template <typename Tile, typename Columns>
+__attribute__((noinline)) static void transform_across(Columns columns, float* to, std::ptrdiff_t step) {
+  Tile::across(columns, to, step);
+}
+
 template <typename Tile>
 static void winograd_transform(const WinogradArgs& a, int slot_begin, int slot_end) {
   const int tiles = a.tile_end - a.tile_begin;
@@ -112,7 +118,7 @@ static void winograd_transform(const WinogradArgs& a, int slot_begin, int slot_e
       int x = 0;
       while (x < row_tiles) {
         if (count == 0 && x + kTileGroup <= row_tiles) {
-          Tile::across(ColumnsInRow{rows + x * Tile::kOut, pitch}, to, group_step);
+          transform_across<Tile>(ColumnsInRow{rows + x * Tile::kOut, pitch}, to, group_step);
           x += kTileGroup;
           to += tiles_step;
           continue;
@@ -120,7 +126,7 @@ static void winograd_transform(const WinogradArgs& a, int slot_begin, int slot_e
         for (; x < row_tiles && count < kTileGroup; ++x, ++count) waiting[count] = rows + x * Tile::kOut;
         if (count < kTileGroup && tile < a.tile_end) break;
         for (; count < kTileGroup; ++count) waiting[count] = waiting[count - 1];
-        Tile::across(ColumnsAnywhere{waiting, pitch}, to, group_step);
+        transform_across<Tile>(ColumnsAnywhere{waiting, pitch}, to, group_step);
         to += tiles_step;
         count = 0;
       }
