@@ -1,23 +1,24 @@
-"""Does cost follow work? The engine alone at many densities, interleaved: its time beside the MACs it executes.
+"""Does cost follow work? The engine alone at many densities, interleaved: its time beside the executed MACs.
 
     python benchmarks/work.py
 
-The target is time(d) / time(1) at most 1.15 times MACs(d) / MACs(1), plus 2%. Gates have random winners, as in
-networks.py. Writes benchmarks/results/work.json.
+The target is time(d) / time(1) at most 1.15 times MACs(d) / MACs(1), plus 2%. Gates have random winners, as
+in networks.py. Writes benchmarks/results/work.json.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
 from threads import gated_network
+from torch import Tensor
 
 from penstock.engine import Engine
 from penstock.engine import compile as compile_engine
@@ -62,7 +63,7 @@ def follow(name: str, densities: list[float], threads: int, seconds: float) -> l
     return results
 
 
-def _at(engine: Engine, x: torch.Tensor, density: float):  # type: ignore[no-untyped-def]
+def _at(engine: Engine, x: Tensor, density: float) -> Callable[[], object]:
     return lambda: engine(x, density=density)
 
 
