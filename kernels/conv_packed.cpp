@@ -9,7 +9,9 @@ namespace {
 
 // Floats of packed pixels that stay in a common second-level cache beside the weights that pass by.
 constexpr std::int64_t kBlockFloats = 48 << 10;
-constexpr int kMinBlockPixels = 32;
+// Blocks are whole strips, so they may take a little more: this many pixels.
+constexpr int kMorePixels = 16;
+constexpr int kMinBlockPixels = 32;  // a multiple of every strip
 // Units of a layer, about: enough for a few threads.
 constexpr int kUnits = 8;
 
@@ -23,7 +25,8 @@ int block_pixels(const ConvPlan& plan, int inputs) {
   // Equal blocks.
   const std::int64_t blocks = (pixels + fit - 1) / fit;
   const std::int64_t even = (pixels + blocks - 1) / blocks;
-  return static_cast<int>((even + strip - 1) / strip * strip);
+  const std::int64_t most = std::max<std::int64_t>(kMinBlockPixels, kBlockFloats / depth + kMorePixels) / strip * strip;
+  return static_cast<int>(std::min((even + strip - 1) / strip * strip, most));
 }
 
 // Active inputs of a group are at most this many; with one group the count is known.
@@ -52,7 +55,7 @@ void plan_packed(ConvPlan& plan) {
   const int strip = 2 * plan.kernels->lanes;
   const std::int64_t depth = std::int64_t{s.in_channels / s.groups} * plan.taps();
   // A vector may be written past the last strip.
-  p.thread_floats = std::max(kBlockFloats + strip * depth, (kMinBlockPixels + strip) * depth) + strip;
+  p.thread_floats = std::max(kBlockFloats + kMorePixels * depth, kMinBlockPixels * depth) + strip;
 }
 
 int packed_units(const ConvPlan& plan, const ConvTask& task) {

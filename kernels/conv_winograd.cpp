@@ -56,6 +56,9 @@ constexpr std::size_t kScratchShare = 3;
 constexpr int kGatherTiles = 128;
 constexpr std::size_t kGatherShare = 2;
 
+// A panel's weights of one position group and a chunk of inputs, in layers with few inputs.
+constexpr int kSmallChunkFloats = 22 * 48;
+
 constexpr int kTransformUnit = 8;  // input channels of one unit
 
 void transform_weights(WinogradPlan& w, const ConvShape& s, const float* weights, int groups) {
@@ -112,6 +115,11 @@ bool gathers(const ConvPlan& plan, const ConvTask& task) {
          gathered_floats(plan, task.in_count) * parts_of(plan, task.out_count) <= plan.winograd.gather_floats;
 }
 
+// Rows on their way to transformed input and, where that is shared and so another stage, weights in the same place.
+std::size_t input_floats(const WinogradPlan& w) {
+  return w.shared ? std::max(w.rows_floats, w.panel_floats) : w.rows_floats;
+}
+
 // Lines of transformed input that lie between one group of tiles and the next.
 int lines_of(int in_count) { return in_count | 1; }
 
@@ -158,7 +166,8 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
   w.fresh = w.shared && (tiles <= kFreshTiles || std::int64_t{s.in_channels} * s.out_channels >= kFreshPairs);
   if (w.fresh) {
     // Where feature maps are small, so must scratch be.
-    w.chunk = s.in_channels <= 128 ? kWinogradChunk / 2 : kWinogradChunk;
+    w.chunk = s.in_channels > 128 ? kWinogradChunk
+                                  : std::min(kWinogradChunk / 2, kSmallChunkFloats / plan.kernels->winograd_panel_floats);
     w.panel_floats = static_cast<std::size_t>(groups) * w.chunk * plan.kernels->winograd_panel_floats;
   } else {
     transform_weights(w, s, weights, groups);
@@ -183,7 +192,7 @@ std::size_t winograd_shared_floats(const ConvPlan& plan) {
 
 std::size_t winograd_thread_floats(const ConvPlan& plan) {
   const WinogradPlan& w = plan.winograd;
-  return w.rows_floats + w.panel_floats + w.block_floats;
+  return input_floats(w) + w.block_floats;
 }
 
 int winograd_stages(const ConvPlan& plan, const ConvTask& task) {
@@ -228,8 +237,8 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   args.rows = scratch.thread;
   args.rows_pitch = static_cast<std::ptrdiff_t>(w.rows_pitch);
   args.row_banks = w.row_banks;
-  args.panel = scratch.thread + w.rows_floats;
-  args.sums = args.panel + w.panel_floats;
+  args.panel = scratch.thread;
+  args.sums = scratch.thread + input_floats(w);
   args.chunk = w.chunk;
   args.tiles_step = static_cast<std::ptrdiff_t>(lines_of(task.in_count)) * 2 * plan.kernels->lanes;
   const int group = plan.kernels->lanes / 2;
