@@ -20,10 +20,11 @@ void relax() {
 constexpr auto kSpin = std::chrono::microseconds(60);
 constexpr int kSpinsBetweenClockReads = 64;
 constexpr std::uint64_t kPartBits = 32;
+constexpr std::uint64_t kClosed = 0x7fffffffu;  // more than any number of parts
 
 }  // namespace
 
-Team::Team(int threads) {
+Team::Team(int threads) : next_(static_cast<std::size_t>(threads)) {
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { serve(i); });
 }
 
@@ -36,20 +37,25 @@ Team::~Team() {
   for (auto& worker : workers_) worker.join();
 }
 
-void Team::take_parts(std::uint64_t ticket, int member) {
-  std::uint64_t seen = next_.load(std::memory_order_acquire);
+void Team::take_share(std::uint64_t ticket, int share, int member) {
+  std::atomic<std::uint64_t>& next = next_[static_cast<std::size_t>(share)].value;
+  std::uint64_t seen = next.load(std::memory_order_acquire);
   while (true) {
     if ((seen >> kPartBits) != (ticket & 0xffffffffu)) return;
     const int part = static_cast<int>(seen & 0xffffffffu);
-    if (part >= parts_.load(std::memory_order_relaxed)) return;
+    if (part >= first_of(share + 1, parts_.load(std::memory_order_relaxed))) return;
     const Call call = call_.load(std::memory_order_relaxed);
     void* const work = work_.load(std::memory_order_relaxed);
     // If this succeeds the piece is still open: its leader waits for this part, so call and work are its own.
-    if (!next_.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel)) continue;
+    if (!next.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel)) continue;
     call(work, part, member);
     done_.fetch_add(1, std::memory_order_acq_rel);
-    seen = next_.load(std::memory_order_acquire);
+    seen = next.load(std::memory_order_acquire);
   }
+}
+
+void Team::take_parts(std::uint64_t ticket, int member) {
+  for (int i = 0; i < threads(); ++i) take_share(ticket, (member + i) % threads(), member);
 }
 
 void Team::run(int parts, Call call, void* work) {
@@ -59,13 +65,17 @@ void Team::run(int parts, Call call, void* work) {
     return;
   }
   const std::uint64_t ticket = ticket_.load(std::memory_order_relaxed) + 1;
+  const std::uint64_t mark = (ticket & 0xffffffffu) << kPartBits;
   done_.store(0, std::memory_order_relaxed);
   // Close the old piece before changing what belongs to it: its ticket no longer matches from here on.
-  next_.store((ticket & 0xffffffffu) << kPartBits | 0xffffffffu, std::memory_order_seq_cst);
+  for (Next& next : next_) next.value.store(mark | kClosed, std::memory_order_seq_cst);
   parts_.store(parts, std::memory_order_relaxed);
   call_.store(call, std::memory_order_relaxed);
   work_.store(work, std::memory_order_relaxed);
-  next_.store((ticket & 0xffffffffu) << kPartBits, std::memory_order_release);
+  for (int share = 0; share < threads(); ++share) {
+    next_[static_cast<std::size_t>(share)].value.store(mark | static_cast<std::uint64_t>(first_of(share, parts)),
+                                                       std::memory_order_release);
+  }
   ticket_.store(ticket, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) > 0) {
     { std::lock_guard<std::mutex> lock(sleep_); }

@@ -1,8 +1,10 @@
 // A small team of threads that share one piece of work at a time.
 //
 // `run(parts, work)` calls work(part, member) once for every part, on the caller and on the workers; it returns when all
-// are done. Which thread takes which part is left to chance, so a part must write only what is its
-// own; `member` (0 is the caller) tells which thread it is on, for scratch memory.
+// are done. Each member begins with a share of its own, the same of every piece of work, so that what a layer leaves in
+// a core's cache is what the next layer reads there; who is done takes from the others. So which thread takes which part
+// is left to chance, and a part must write only what is its own; `member` (0 is the caller) tells which thread it
+// is on, for scratch memory.
 // Workers spin for a moment after a piece of work (the next layer is microseconds away), then sleep: an idle
 // engine uses no processor time.
 #pragma once
@@ -23,7 +25,7 @@ class Team {
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
-  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  int threads() const { return static_cast<int>(next_.size()); }
 
   // One caller at a time leads the team; others, who get false, do their work alone.
   bool try_lead() { return lead_.try_lock(); }
@@ -40,17 +42,24 @@ class Team {
   void run(int parts, Call call, void* work);
   void serve(int member);
   void take_parts(std::uint64_t ticket, int member);
+  void take_share(std::uint64_t ticket, int share, int member);
+  int first_of(int share, int parts) const { return static_cast<int>(std::int64_t{parts} * share / threads()); }
 
+  // A share's next part, with the ticket of its piece of work in the upper half, so that a worker that comes late can
+  // never take a part of a later piece by mistake. On a cache line of its own.
+  struct alignas(64) Next {
+    std::atomic<std::uint64_t> value{0};
+  };
+
+  std::vector<Next> next_;  // by member
   std::vector<std::thread> workers_;
   std::mutex lead_;
   std::mutex sleep_;
   std::condition_variable wake_;
   std::atomic<int> sleepers_{0};
   std::atomic<bool> quit_{false};
-  // The piece of work at hand. `next_` carries the ticket in its upper half, so that a worker that comes late
-  // can never take a part of a later piece by mistake.
+  // The piece of work at hand.
   std::atomic<std::uint64_t> ticket_{0};
-  std::atomic<std::uint64_t> next_{0};
   std::atomic<int> done_{0};
   std::atomic<int> parts_{0};
   std::atomic<Call> call_{nullptr};
