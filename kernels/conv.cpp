@@ -122,7 +122,7 @@ std::string why_not(const ConvShape& s, ConvAlgorithm algorithm) {
     case ConvAlgorithm::winograd4:
       return winograd_fits(s) ? "" : "Winograd needs a 3x3 kernel with stride 1, dilation 1 and one group";
     case ConvAlgorithm::winograd_rows:
-      return rows_fit(s) ? "" : "Winograd down the rows needs 3x3 with stride 1 or 7x7 with stride 2, dilation 1 and one group";
+      return rows_fit(s) ? "" : "Winograd down the rows needs 3x3 with stride 1 or 2 or 7x7 with stride 2, dilation 1 and one group";
   }
   return "unknown algorithm " + number(static_cast<int>(algorithm));
 }
@@ -169,7 +169,7 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
   const int tile = automatic ? choose_tile(*plan)
                              : algorithm == ConvAlgorithm::winograd2 ? 2 : algorithm == ConvAlgorithm::winograd4 ? 4 : 0;
   if (tile != 0) plan_winograd(*plan, weights, tile);
-  if (automatic ? rows_suit(shape) : algorithm == ConvAlgorithm::winograd_rows) {
+  if (automatic ? rows_suit(shape, kernels->lanes) : algorithm == ConvAlgorithm::winograd_rows) {
     plan_rows(*plan, weights);
     return plan;
   }

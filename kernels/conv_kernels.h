@@ -112,7 +112,7 @@ struct WinogradArgs {
 constexpr int kWinogradChunk = 64;  // inputs whose weights are transformed at a time, at most
 constexpr int kWinogradOuts = 24;  // output channels that share one pass over the transformed input
 
-// Winograd down the rows of a 3x3 kernel, or of a 7x7 kernel of stride 2; weights are [out][position][in][row
+// Winograd down the rows of a 3x3 kernel, or of a 3x3 or 7x7 kernel of stride 2; weights are [out][position][in][row
 // phase][column].
 struct RowsArgs {
   const float* input;  // plane 0, at its base
@@ -152,6 +152,7 @@ struct ConvKernels {
   void (*packed)(const PackedArgs&, int unit_begin, int unit_end);
   // Units are tile rows.
   void (*rows3)(const RowsArgs&, int unit_begin, int unit_end);
+  void (*rows3_by2)(const RowsArgs&, int unit_begin, int unit_end);
   void (*rows7)(const RowsArgs&, int unit_begin, int unit_end);
 };
 

@@ -85,7 +85,7 @@ void run_packed(const ConvPlan& plan, const ConvTask& task, int unit_begin, int 
 
 bool rows_fit(const ConvShape& shape);
 // Whether automatic choice takes it.
-bool rows_suit(const ConvShape& shape);
+bool rows_suit(const ConvShape& shape, int lanes);
 void plan_rows(ConvPlan& plan, const float* weights);
 int rows_units(const ConvPlan& plan, const ConvTask& task);
 void run_rows(const ConvPlan& plan, const ConvTask& task, int unit_begin, int unit_end, const ConvScratch& scratch);

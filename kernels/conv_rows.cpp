@@ -7,49 +7,65 @@ namespace penstock {
 
 namespace {
 
-// Finite points, in the order of conv_rows.inl; infinity comes last.
-constexpr double kPoints3[] = {0, 1, -1, 2, -2};
-constexpr double kPoints7[] = {1, -1, 2, -2, 0.5, -0.5};
+// One kind for each kernel that conv_rows.inl has.
+struct Kind {
+  int size, stride;
+  int finite;        // points, besides infinity
+  double points[6];  // in the order of conv_rows.inl; infinity comes last
+  int taps;          // of the longest phase
+
+  int positions() const { return finite + 1; }
+};
+constexpr Kind kKinds[] = {{3, 1, 5, {0, 1, -1, 2, -2}, 3},
+                           {3, 2, 4, {0, 1, -1, 2}, 2},
+                           {7, 2, 6, {1, -1, 2, -2, 0.5, -0.5}, 4}};
+
+const Kind* kind_of(const ConvShape& s) {
+  for (const Kind& kind : kKinds) {
+    if (s.kernel_h == kind.size && s.kernel_w == kind.size && s.stride_h == kind.stride && s.stride_w == kind.stride) {
+      return &kind;
+    }
+  }
+  return nullptr;
+}
 
 constexpr int kFewestChannels = 2, kMostChannels = 4;  // more inputs repay larger tiles, or packing
 constexpr int kFewestRows = 8;
-
-bool is_wide(const ConvShape& s) { return s.kernel_h == 7; }
-int positions_of(const ConvShape& s) { return is_wide(s) ? 7 : 6; }
-int phases_of(const ConvShape& s) { return s.stride_h; }
+// With stride 2 there are no larger tiles; but transformed weights, 30 numbers a pair, should stay in a common
+// second-level cache, because every tile row reads them.
+constexpr std::int64_t kMostPairs = 64 * 128;
 
 // What becomes of a column's taps at a position: their polynomial there, over the product of the differences to the other
 // points.
-double at_position(const ConvShape& s, const double (&taps)[4], int position) {
-  const double* points = is_wide(s) ? kPoints7 : kPoints3;
-  const int finite = positions_of(s) - 1;
-  if (position == finite) return taps[is_wide(s) ? 3 : 2];
-  const double x = points[position];
+double at_position(const Kind& kind, const double (&taps)[4], int position) {
+  if (position == kind.finite) return taps[kind.taps - 1];
+  const double x = kind.points[position];
   double scale = 1;
-  for (int other = 0; other < finite; ++other) {
-    if (other != position) scale *= x - points[other];
+  for (int other = 0; other < kind.finite; ++other) {
+    if (other != position) scale *= x - kind.points[other];
   }
   return (taps[0] + x * (taps[1] + x * (taps[2] + x * taps[3]))) / scale;
 }
 
 }  // namespace
 
-bool rows_fit(const ConvShape& s) {
-  const bool narrow = s.kernel_h == 3 && s.kernel_w == 3 && s.stride_h == 1 && s.stride_w == 1;
-  const bool wide = s.kernel_h == 7 && s.kernel_w == 7 && s.stride_h == 2 && s.stride_w == 2;
-  return (narrow || wide) && s.dilation_h == 1 && s.dilation_w == 1 && s.groups == 1;
-}
+bool rows_fit(const ConvShape& s) { return kind_of(s) && s.dilation_h == 1 && s.dilation_w == 1 && s.groups == 1; }
 
-bool rows_suit(const ConvShape& s) {
-  return rows_fit(s) && s.in_channels >= kFewestChannels && s.in_channels <= kMostChannels &&
-         s.output.height >= kFewestRows;
+bool rows_suit(const ConvShape& s, int lanes) {
+  if (!rows_fit(s) || s.output.height < kFewestRows || s.in_channels < kFewestChannels) return false;
+  if (s.kernel_h == 3 && s.stride_h == 2) {
+    // In rows of a single vector every weight would serve one product only.
+    return s.output.width > lanes && std::int64_t{s.in_channels} * s.out_channels <= kMostPairs;
+  }
+  return s.in_channels <= kMostChannels;
 }
 
 void plan_rows(ConvPlan& plan, const float* weights) {
   const ConvShape& s = plan.shape;
   RowsPlan& r = plan.rows;
   r.used = true;
-  const int positions = positions_of(s), phases = phases_of(s), size = s.kernel_h;
+  const Kind& kind = *kind_of(s);
+  const int positions = kind.positions(), phases = kind.stride, size = kind.size;
   r.weights.allocate(static_cast<std::size_t>(s.out_channels) * positions * s.in_channels * phases * size);
   float* to = r.weights.data();
   for (std::ptrdiff_t o = 0; o < s.out_channels; ++o) {
@@ -60,16 +76,18 @@ void plan_rows(ConvPlan& plan, const float* weights) {
             const float* filter = weights + (o * s.in_channels + i) * size * size + column;
             double taps[4] = {};
             for (int t = 0; t * phases + phase < size; ++t) taps[t] = filter[(t * phases + phase) * size];
-            *to++ = static_cast<float>(at_position(s, taps, position));
+            *to++ = static_cast<float>(at_position(kind, taps, position));
           }
         }
       }
     }
   }
   const int lanes = plan.kernels->lanes;
-  // Strips of vectors run over the end of a row, and taps reach 3 pixels further.
-  r.pitch = (s.output.width + 3 + 2 * lanes + 15) / 16 * 16;
-  r.zero_row.assign(2 * static_cast<std::size_t>(r.pitch) + 2, 0.0f);
+  // Vectors run over the end of a row, and taps reach up to 3 pixels further. An odd number of cache lines, so that rows
+  // do not all fall into the same sets.
+  const int columns = (s.output.width + lanes - 1) / lanes * lanes + 3;
+  r.pitch = ((std::max(columns, (s.output.width + 3 + lanes - 1) / lanes * lanes) + 15) / 16 | 1) * 16;
+  r.zero_row.assign(2 * static_cast<std::size_t>(r.pitch + lanes), 0.0f);
   r.thread_floats = static_cast<std::size_t>(s.in_channels) * phases * positions * s.stride_w * r.pitch;
 }
 
@@ -95,7 +113,8 @@ void run_rows(const ConvPlan& plan, const ConvTask& task, int unit_begin, int un
   args.rows = scratch.thread;
   args.rows_pitch = plan.rows.pitch;
   args.out = conv_output(plan, task);
-  (is_wide(s) ? plan.kernels->rows7 : plan.kernels->rows3)(args, unit_begin, unit_end);
+  const ConvKernels& kernels = *plan.kernels;
+  (s.kernel_h == 7 ? kernels.rows7 : s.stride_h == 2 ? kernels.rows3_by2 : kernels.rows3)(args, unit_begin, unit_end);
 }
 
 }  // namespace penstock

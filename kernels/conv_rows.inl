@@ -1,4 +1,4 @@
-// Convolutions of few inputs (images, mostly) by Winograd down the rows only: 3x3, and 7x7 of stride 2.
+// Convolutions by Winograd down the rows only: 3x3, and 3x3 and 7x7 of stride 2.
 //
 // Four output rows at a time. Their input rows become positions, where a column of the kernel is one product instead of
 // three or seven; across, taps are offsets as in the direct kernel. So vectors run along pixels, any list of
@@ -9,10 +9,38 @@ namespace PENSTOCK_ISA {
 // 3x3: F(4, 3), as in Winograd's other direction.
 struct Rows3 {
   static constexpr int kPositions = 6, kTaps = 3, kPhases = 1, kStride = 1, kReach = 2;
+  static constexpr bool kManyInputs = false;
   static constexpr int phases(int) { return 1; }
 
   PENSTOCK_INLINE void forward(const Vec (&d)[6], Vec (&v)[6]) { Tile4::forward(d, v); }
   PENSTOCK_INLINE void backward(const Vec (&m)[6], Vec (&y)[kRowsOut]) { Tile4::backward(m, y); }
+};
+
+// 3x3 of stride 2: rows are taken in two phases, even and odd, of which four output rows need 5 and 4: F(4, 2) with the
+// points 0, 1, -1, 2 and infinity. The odd phase has 1 tap, so that its last position is always zero and is left out.
+// Columns are cut into even and odd ones.
+struct Rows3By2 {
+  static constexpr int kPositions = 5, kTaps = 3, kPhases = 2, kStride = 2, kReach = 1;
+  static constexpr bool kManyInputs = true;
+  static constexpr int phases(int position) { return position + 1 < kPositions ? 2 : 1; }
+
+  // With M(x) = x (x^2 - 1)(x - 2), position a is M(x) / (x - a) applied to the rows, infinity is M(x).
+  PENSTOCK_INLINE void forward(const Vec (&d)[5], Vec (&v)[5]) {
+    const Vec two = splat(2.0f);
+    v[3] = d[3] - d[1];
+    v[0] = fma(two, d[0] - d[2], v[3]);
+    v[1] = v[3] - d[1] - d[2];
+    v[2] = fma(splat(3.0f), d[1] - d[2], v[3]);
+    v[4] = fnma(two, v[3], d[4] - d[2]);
+  }
+
+  PENSTOCK_INLINE void backward(const Vec (&m)[5], Vec (&y)[kRowsOut]) {
+    const Vec s = m[1] + m[2], d = m[1] - m[2];
+    y[0] = m[0] + s + m[3];
+    y[1] = fma(splat(2.0f), m[3], d);
+    y[2] = fma(splat(4.0f), m[3], s);
+    y[3] = fma(splat(8.0f), m[3], d) + m[4];
+  }
 };
 
 // 7x7 of stride 2: rows are taken in two phases, even and odd, of which four output rows need 7 each: F(4, 4) with the
@@ -20,6 +48,7 @@ struct Rows3 {
 // is left out. Columns are cut into even and odd ones.
 struct Rows7 {
   static constexpr int kPositions = 7, kTaps = 7, kPhases = 2, kStride = 2, kReach = 3;
+  static constexpr bool kManyInputs = false;
   static constexpr int phases(int position) { return position + 1 < kPositions ? 2 : 1; }
 
   // With M(x) = (x^2 - 1)(x^2 - 4)(x^2 - 1/4), position a is M(x) / (x - a) applied to the rows, infinity is M(x). The
@@ -48,11 +77,13 @@ struct Rows7 {
   }
 };
 
-// Transformed rows of one slot: [phase][position][column phase][pitch].
+// Transformed rows: [slot][phase][position][column phase][pitch], or with many inputs, of which a position is read in one
+// run, [position][slot][phase][column phase][pitch].
 template <typename Rows>
 PENSTOCK_INLINE std::ptrdiff_t rows_at(const RowsArgs& a, int slot, int phase, int position) {
-  return ((static_cast<std::ptrdiff_t>(slot) * Rows::kPhases + phase) * Rows::kPositions + position) * Rows::kStride *
-         a.rows_pitch;
+  const std::ptrdiff_t slots = Rows::kManyInputs ? static_cast<std::ptrdiff_t>(position) * a.in_count + slot : slot;
+  const std::ptrdiff_t phases = slots * Rows::kPhases + phase;
+  return (Rows::kManyInputs ? phases : phases * Rows::kPositions + position) * Rows::kStride * a.rows_pitch;
 }
 
 template <typename Rows>
@@ -65,7 +96,7 @@ static void transform_rows(const RowsArgs& a, int tile_y, int slot) {
       row[r] = y < 0 || y >= a.height ? a.zero_row : plane + static_cast<std::ptrdiff_t>(y) * a.in_pitch;
     }
     float* to = a.rows + rows_at<Rows>(a, slot, phase, 0);
-    const std::ptrdiff_t step = Rows::kStride * a.rows_pitch;
+    const std::ptrdiff_t step = rows_at<Rows>(a, 0, 0, 1);
     for (int x = 0; x < a.out.width + Rows::kReach; x += kLanes) {
       for (int odd = 0; odd < Rows::kStride; ++odd) {
         Vec d[Rows::kPositions], v[Rows::kPositions];
@@ -85,13 +116,13 @@ static void transform_rows(const RowsArgs& a, int tile_y, int slot) {
 template <typename Rows, int O, int V>
 PENSTOCK_INLINE void multiply_position(const RowsArgs& a, const float* const* weights, int position, int x, float* sums) {
   Vec acc[O][V];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int o = 0; o < O; ++o) {
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) acc[o][v] = zero();
   }
   const float* w[O];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int o = 0; o < O; ++o) {
     w[o] = weights[o] + static_cast<std::ptrdiff_t>(position) * a.in_channels * Rows::kPhases * Rows::kTaps;
   }
@@ -108,7 +139,7 @@ PENSTOCK_INLINE void multiply_position(const RowsArgs& a, const float* const* we
       }
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int o = 0; o < O; ++o) {
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) store(sums + (o * V + v) * kLanes, acc[o][v]);
@@ -156,34 +187,45 @@ static void rows_tile(const RowsArgs& a, const float* const* weights, int plane,
 
 using RowsFunction = void (*)(const RowsArgs&, const float* const*, int, int, int);
 
-constexpr int kRowsVectors = 5;  // of a strip, at most
+constexpr int kRowsPanel = kRegisters == 32 ? 12 : 6;   // output channels, at most
+constexpr int kRowsVectors = kRegisters == 32 ? 3 : 5;  // of a strip, at most
 
+// Vectors whose sums, with what they are made of, fit in registers.
+constexpr int rows_vectors(int outs) {
+  const int fit = (kRegisters - 1) / (outs + 1);
+  return fit < kRowsVectors ? fit : kRowsVectors;
+}
+
+template <typename Rows, int O, int V>
+constexpr RowsFunction rows_entry() {
+  if constexpr (V <= rows_vectors(O)) return rows_tile<Rows, O, V>;
+  else return nullptr;
+}
+
+template <typename Rows, int... kCells>
+static RowsFunction rows_function_of(int outs, int vectors, std::integer_sequence<int, kCells...>) {
+  static constexpr RowsFunction kTable[] = {rows_entry<Rows, kCells / kRowsVectors + 1, kCells % kRowsVectors + 1>()...};
+  return kTable[(outs - 1) * kRowsVectors + vectors - 1];
+}
 template <typename Rows>
 static RowsFunction rows_function(int outs, int vectors) {
-  static constexpr RowsFunction kTable[kDirectPanel][kRowsVectors] = {
-      {rows_tile<Rows, 1, 1>, rows_tile<Rows, 1, 2>, rows_tile<Rows, 1, 3>, rows_tile<Rows, 1, 4>, rows_tile<Rows, 1, 5>},
-      {rows_tile<Rows, 2, 1>, rows_tile<Rows, 2, 2>, rows_tile<Rows, 2, 3>, rows_tile<Rows, 2, 4>, rows_tile<Rows, 2, 5>},
-      {rows_tile<Rows, 3, 1>, rows_tile<Rows, 3, 2>, rows_tile<Rows, 3, 3>},
-      {rows_tile<Rows, 4, 1>, rows_tile<Rows, 4, 2>, rows_tile<Rows, 4, 3>},
-      {rows_tile<Rows, 5, 1>, rows_tile<Rows, 5, 2>},
-      {rows_tile<Rows, 6, 1>, rows_tile<Rows, 6, 2>}};
-  return kTable[outs - 1][vectors - 1];
+  return rows_function_of<Rows>(outs, vectors, std::make_integer_sequence<int, kRowsPanel * kRowsVectors>());
 }
 
 // Units are tile rows; each computes all outputs.
 template <typename Rows>
 static void run_rows(const RowsArgs& a, int unit_begin, int unit_end) {
-  const int panels = (a.out.count + kDirectPanel - 1) / kDirectPanel;
+  const int panels = (a.out.count + kRowsPanel - 1) / kRowsPanel;
   for (int tile_y = unit_begin; tile_y < unit_end; ++tile_y) {
     for (int slot = 0; slot < a.in_count; ++slot) transform_rows<Rows>(a, tile_y, slot);
     for (int panel = 0; panel < panels; ++panel) {
       const int first = panel * a.out.count / panels, outs = (panel + 1) * a.out.count / panels - first;
-      const float* weights[kDirectPanel];
+      const float* weights[kRowsPanel];
       for (int o = 0; o < outs; ++o) {
         weights[o] = a.weights + static_cast<std::ptrdiff_t>(a.out.list[first + o]) * Rows::kPositions * a.in_channels *
                                      Rows::kPhases * Rows::kTaps;
       }
-      const int widest = kTileVectors[outs] < kRowsVectors ? kTileVectors[outs] : kRowsVectors;
+      const int widest = rows_vectors(outs);
       int vectors = widest;
       for (int x = 0; x < a.out.width; x += vectors * kLanes) {
         const int left = (a.out.width - x + kLanes - 1) / kLanes;

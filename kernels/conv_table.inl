@@ -23,6 +23,7 @@ static const ConvKernels kTable = {kLanes,
                                    run_split,
                                    run_packed,
                                    run_rows<Rows3>,
+                                   run_rows<Rows3By2>,
                                    run_rows<Rows7>};
 
 }  // namespace PENSTOCK_ISA

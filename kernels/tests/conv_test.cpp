@@ -54,7 +54,7 @@ void make_first_layer(Random& random, ConvShape& s) {
 }
 
 bool suits_rows(const ConvShape& s) {
-  const bool narrow = s.kernel_h == 3 && s.kernel_w == 3 && s.stride_h == 1 && s.stride_w == 1;
+  const bool narrow = s.kernel_h == 3 && s.kernel_w == 3 && s.stride_h == s.stride_w && s.stride_h <= 2;
   const bool wide = s.kernel_h == 7 && s.kernel_w == 7 && s.stride_h == 2 && s.stride_w == 2;
   return (narrow || wide) && s.dilation_h == 1 && s.dilation_w == 1 && s.groups == 1;
 }
