@@ -48,7 +48,8 @@ constexpr std::int64_t kFreshPairs = 256 * 256;
 // Blocks that are not shared: more tiles read the weights less often, but their transformed input must stay in cache,
 // and scratch must stay a small share of the feature maps. It has room for kPlannedTiles of all channels; when fewer
 // are active, for more.
-constexpr int kMostTiles = 64, kPlannedTiles = 32, kFewestTiles = 8;
+constexpr int kMostTiles = 64;
+constexpr std::size_t kPlannedTiles = 32, kFewestTiles = 8;
 constexpr std::size_t kScratchShare = 3;
 
 // Blocks that are not shared, and at least so many: lists with gaps are gathered first (see winograd_gather), if they fit
@@ -180,9 +181,8 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
     const std::size_t maps = static_cast<std::size_t>(s.in_channels) * s.input.height * s.input.width +
                              static_cast<std::size_t>(s.out_channels) * s.output.height * s.output.width;
     const std::size_t tile_size = tile_floats(plan, s.in_channels, s.out_channels);
-    const std::size_t fit = maps / kScratchShare / tile_size / tile_group * tile_group;
     if (tiles >= kGatherTiles) w.gather_floats = maps / kGatherShare;
-    w.block_floats = tile_size * std::max<std::size_t>(kFewestTiles, std::min<std::size_t>(kPlannedTiles, fit));
+    w.block_floats = std::clamp(maps / kScratchShare, kFewestTiles * tile_size, kPlannedTiles * tile_size);
   }
 }
 
