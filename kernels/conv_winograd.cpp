@@ -57,8 +57,8 @@ constexpr std::size_t kScratchShare = 3;
 constexpr int kGatherTiles = 128;
 constexpr std::size_t kGatherShare = 2;
 
-// A panel's weights of one position group and a chunk of inputs, in layers with few inputs.
-constexpr int kSmallChunkFloats = 22 * 48;
+// A panel's weights for a chunk of inputs stay in a near cache; in layers with few inputs memory sets the limit.
+constexpr int kPanelFloats = 13824, kSmallPanelFloats = 9504;
 
 constexpr int kTransformUnit = 8;  // input channels of one unit
 
@@ -167,9 +167,10 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
   w.fresh = w.shared && (tiles <= kFreshTiles || std::int64_t{s.in_channels} * s.out_channels >= kFreshPairs);
   if (w.fresh) {
     // Where feature maps are small, so must scratch be.
-    w.chunk = s.in_channels > 128 ? kWinogradChunk
-                                  : std::min(kWinogradChunk / 2, kSmallChunkFloats / plan.kernels->winograd_panel_floats);
-    w.panel_floats = static_cast<std::size_t>(groups) * w.chunk * plan.kernels->winograd_panel_floats;
+    const bool small = s.in_channels <= 128;
+    const int input_floats = groups * plan.kernels->winograd_panel_floats;
+    w.chunk = std::min(small ? kWinogradChunk / 2 : kWinogradChunk, (small ? kSmallPanelFloats : kPanelFloats) / input_floats);
+    w.panel_floats = static_cast<std::size_t>(w.chunk) * input_floats;
   } else {
     transform_weights(w, s, weights, groups);
   }
