@@ -66,6 +66,10 @@ PENSTOCK_INLINE void copy_tile(const float* from, std::ptrdiff_t from_pitch, flo
     return;
   }
   for (int y = 0; y < kOut && y < rows; ++y) {
+    if (columns >= kOut) {
+      std::memcpy(to + y * pitch, from + y * from_pitch, kOut * sizeof(float));
+      continue;
+    }
     for (int x = 0; x < kOut; ++x) {
       if (x < columns) to[y * pitch + x] = from[y * from_pitch + x];
     }
