@@ -30,7 +30,7 @@ from penstock.surgery import add_gates
 class Options:
     """Measure how the engine uses threads and batches."""
 
-    networks: str = "resnet18,vgg16_bn"
+    networks: str = "resnet18,vgg16_bn-conv,vgg16_bn"
     batch_networks: str = "m_cifarnet,resnet18"
     densities: str = "1.0,0.5"
     batch: int = 32
