@@ -111,8 +111,8 @@ static void winograd_transform(const WinogradArgs& a, int slot_begin, int slot_e
       const int left = a.tile_end - tile;
       const int x_end = x_begin + left < a.tiles_x ? x_begin + left : a.tiles_x;
       const int row_tiles = x_end - x_begin;
-      const float* rows = a.rows + bank * Tile::kIn * pitch;
-      transform_down<Tile>(a, pixels, tile_y, x_begin, x_end, a.rows + bank * Tile::kIn * pitch, pitch);
+      float* const rows = a.rows + bank * Tile::kIn * pitch;
+      transform_down<Tile>(a, pixels, tile_y, x_begin, x_end, rows, pitch);
       bank = bank + 1 < a.row_banks ? bank + 1 : 0;
       tile += row_tiles;
       int x = 0;
