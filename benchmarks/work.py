@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 from threads import gated_network
-from torch import Tensor
 
-from penstock.engine import Engine
 from penstock.engine import compile as compile_engine
 from penstock.files import write_atomically
 from penstock.reporting.timing import interleave
@@ -54,17 +52,13 @@ class Result:
 def follow(name: str, densities: list[float], threads: int, seconds: float) -> list[Result]:
     gated, x = gated_network(name, 1)
     engine = compile_engine(gated, x, threads=threads)
-    times = interleave({str(d): _at(engine, x, d) for d in densities}, seconds=seconds)
+    times = interleave({str(d): partial(engine, x, density=d) for d in densities}, seconds=seconds)
     macs = {d: float(engine.macs(x, density=d).mean()) for d in densities}
     results = []
     for d in densities:
         work, time = macs[d] / macs[1.0], times[str(d)].least / times["1.0"].least
         results.append(Result(name, d, engine.isa, times[str(d)].least, time, work, 1.15 * work + 0.02))
     return results
-
-
-def _at(engine: Engine, x: Tensor, density: float) -> Callable[[], object]:
-    return lambda: engine(x, density=density)
 
 
 def main(options: Options) -> int:

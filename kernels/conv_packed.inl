@@ -6,8 +6,6 @@ namespace penstock {
 namespace PENSTOCK_ISA {
 
 constexpr int kStrip = 2 * kLanes;
-// Output channels of one pass over a strip: their sums fill the registers.
-constexpr int kPackedPanel = kRegisters == 32 ? 12 : 6;
 
 // A run of output pixels of one row inside a strip.
 struct StripRun {
@@ -132,15 +130,9 @@ static void multiply_strip(const PackedArgs& a, const float* const* rows, const 
 using StripFunction = void (*)(const PackedArgs&, const float* const*, const std::int32_t*, int, int, const float*,
                                int, float*, std::ptrdiff_t);
 
-template <int kTaps, int... kOuts>
-static StripFunction strip_function_of(int outs, int vectors, std::integer_sequence<int, kOuts...>) {
-  static constexpr StripFunction kTable[kPackedPanel][2] = {
-      {multiply_strip<kOuts + 1, 1, kTaps>, multiply_strip<kOuts + 1, 2, kTaps>}...};
-  return kTable[outs - 1][vectors - 1];
-}
 template <int kTaps>
 static StripFunction strip_function(int outs, int vectors) {
-  return strip_function_of<kTaps>(outs, vectors, std::make_integer_sequence<int, kPackedPanel>());
+  return pick_function<2>(outs, vectors, [](auto o, auto v) -> StripFunction { return multiply_strip<o, v, kTaps>; });
 }
 
 static StripFunction strip_function(int taps, int outs, int vectors) {
@@ -185,11 +177,11 @@ static void packed_block(const PackedArgs& a, int plane_begin, int plane_end, in
     }
   }
   const int outs = plane_end - plane_begin;
-  const int panels = (outs + kPackedPanel - 1) / kPackedPanel;
+  const int panels = (outs + kPanel - 1) / kPanel;
   const ConvOutput& out = a.out;
   for (int p = 0; p < panels; ++p) {
     const int first = plane_begin + p * outs / panels, last = plane_begin + (p + 1) * outs / panels;
-    const float* rows[kPackedPanel];
+    const float* rows[kPanel];
     for (int o = first; o < last; ++o) {
       rows[o - first] = a.weights + static_cast<std::ptrdiff_t>(out.list[o]) * a.in_group * a.tap_count;
     }
@@ -202,7 +194,7 @@ static void packed_block(const PackedArgs& a, int plane_begin, int plane_end, in
       const StripFunction multiply = strip_function(a.tap_count, last - first, strip.pixels > kLanes ? 2 : 1);
       const bool whole = strip.runs[0].count == kStrip;
       // Runs are read a vector at a time, so the buffer has one more vector than the strips.
-      float buffer[kPackedPanel * kStrip + kLanes];
+      float buffer[kPanel * kStrip + kLanes];
       multiply(a, rows, a.in_list + slot_begin, slot_end - slot_begin, group * a.in_group, packed, first,
                whole ? plane + strip.runs[0].output : buffer, whole ? out.stride : kStrip);
       if (whole) continue;

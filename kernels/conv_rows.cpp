@@ -86,7 +86,7 @@ void plan_rows(ConvPlan& plan, const float* weights) {
   // Vectors run over the end of a row, and taps reach up to 3 pixels further. An odd number of cache lines, so that rows
   // do not all fall into the same sets.
   const int columns = (s.output.width + lanes - 1) / lanes * lanes + 3;
-  r.pitch = ((std::max(columns, (s.output.width + 3 + lanes - 1) / lanes * lanes) + 15) / 16 | 1) * 16;
+  r.pitch = ((columns + 15) / 16 | 1) * 16;
   r.zero_row.assign(2 * static_cast<std::size_t>(r.pitch + lanes), 0.0f);
   r.thread_floats = static_cast<std::size_t>(s.in_channels) * phases * positions * s.stride_w * r.pitch;
 }

@@ -187,7 +187,6 @@ static void rows_tile(const RowsArgs& a, const float* const* weights, int plane,
 
 using RowsFunction = void (*)(const RowsArgs&, const float* const*, int, int, int);
 
-constexpr int kRowsPanel = kRegisters == 32 ? 12 : 6;   // output channels, at most
 constexpr int kRowsVectors = kRegisters == 32 ? 3 : 5;  // of a strip, at most
 
 // Vectors whose sums, with what they are made of, fit in registers.
@@ -196,31 +195,23 @@ constexpr int rows_vectors(int outs) {
   return fit < kRowsVectors ? fit : kRowsVectors;
 }
 
-template <typename Rows, int O, int V>
-constexpr RowsFunction rows_entry() {
-  if constexpr (V <= rows_vectors(O)) return rows_tile<Rows, O, V>;
-  else return nullptr;
-}
-
-template <typename Rows, int... kCells>
-static RowsFunction rows_function_of(int outs, int vectors, std::integer_sequence<int, kCells...>) {
-  static constexpr RowsFunction kTable[] = {rows_entry<Rows, kCells / kRowsVectors + 1, kCells % kRowsVectors + 1>()...};
-  return kTable[(outs - 1) * kRowsVectors + vectors - 1];
-}
 template <typename Rows>
 static RowsFunction rows_function(int outs, int vectors) {
-  return rows_function_of<Rows>(outs, vectors, std::make_integer_sequence<int, kRowsPanel * kRowsVectors>());
+  return pick_function<kRowsVectors>(outs, vectors, [](auto o, auto v) -> RowsFunction {
+    if constexpr (v <= rows_vectors(o)) return rows_tile<Rows, o, v>;
+    return nullptr;
+  });
 }
 
 // Units are tile rows; each computes all outputs.
 template <typename Rows>
 static void run_rows(const RowsArgs& a, int unit_begin, int unit_end) {
-  const int panels = (a.out.count + kRowsPanel - 1) / kRowsPanel;
+  const int panels = (a.out.count + kPanel - 1) / kPanel;
   for (int tile_y = unit_begin; tile_y < unit_end; ++tile_y) {
     for (int slot = 0; slot < a.in_count; ++slot) transform_rows<Rows>(a, tile_y, slot);
     for (int panel = 0; panel < panels; ++panel) {
       const int first = panel * a.out.count / panels, outs = (panel + 1) * a.out.count / panels - first;
-      const float* weights[kRowsPanel];
+      const float* weights[kPanel];
       for (int o = 0; o < outs; ++o) {
         weights[o] = a.weights + static_cast<std::ptrdiff_t>(a.out.list[first + o]) * Rows::kPositions * a.in_channels *
                                      Rows::kPhases * Rows::kTaps;

@@ -1,6 +1,24 @@
-// What all convolution kernels share: gain, bias and activation at the end, the zeros around a plane, list search.
+// What all convolution kernels share: the register tile, gain, bias and activation at the end, the zeros around a plane, list
+// search.
 namespace penstock {
 namespace PENSTOCK_ISA {
+
+// Output channels that an inner loop computes together: with two vectors each, their sums fill the registers.
+constexpr int kPanel = kRegisters == 32 ? 12 : 6;
+
+template <int kVectors, typename Pick, int... kCells>
+PENSTOCK_INLINE auto pick_function(int outs, int vectors, Pick pick, std::integer_sequence<int, kCells...>) {
+  static constexpr decltype(pick(std::integral_constant<int, 1>(), std::integral_constant<int, 1>())) kTable[] = {
+      pick(std::integral_constant<int, kCells / kVectors + 1>(), std::integral_constant<int, kCells % kVectors + 1>())...};
+  return kTable[(outs - 1) * kVectors + vectors - 1];
+}
+
+// What `pick` says for so many outputs, at most kPanel, and so many vectors, at most kVectors: a kernel of its own for
+// each size of the register tile. `pick` takes both as integral constants.
+template <int kVectors, typename Pick>
+PENSTOCK_INLINE auto pick_function(int outs, int vectors, Pick pick) {
+  return pick_function<kVectors>(outs, vectors, pick, std::make_integer_sequence<int, kPanel * kVectors>());
+}
 
 // e^x to about 2 units in the last place; inputs are clamped to the range of normal results.
 PENSTOCK_INLINE Vec exp(Vec x) {

@@ -58,7 +58,7 @@ constexpr int kGatherTiles = 128;
 constexpr std::size_t kGatherShare = 2;
 
 // A panel's weights for a chunk of inputs stay in a near cache; in layers with few inputs memory sets the limit.
-constexpr int kPanelFloats = 13824, kSmallPanelFloats = 9504;
+constexpr int kMostPanelFloats = 13824, kMostSmallPanelFloats = 9504;
 
 constexpr int kTransformUnit = 8;  // input channels of one unit
 
@@ -168,9 +168,10 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
   if (w.fresh) {
     // Where feature maps are small, so must scratch be.
     const bool small = s.in_channels <= 128;
-    const int input_floats = groups * plan.kernels->winograd_panel_floats;
-    w.chunk = std::min(small ? kWinogradChunk / 2 : kWinogradChunk, (small ? kSmallPanelFloats : kPanelFloats) / input_floats);
-    w.panel_floats = static_cast<std::size_t>(w.chunk) * input_floats;
+    const int pass_floats = groups * plan.kernels->winograd_panel_floats;  // of one input
+    const int most = small ? kMostSmallPanelFloats : kMostPanelFloats;
+    w.chunk = std::min(small ? kWinogradChunk / 2 : kWinogradChunk, most / pass_floats);
+    w.panel_floats = static_cast<std::size_t>(w.chunk) * pass_floats;
   } else {
     transform_weights(w, s, weights, groups);
   }

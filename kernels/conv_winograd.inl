@@ -10,8 +10,6 @@ namespace PENSTOCK_ISA {
 
 constexpr int kTileGroup = 2 * kQuads;   // tiles of the two vectors that the inner loop works on
 constexpr int kGroupFloats = 2 * kLanes;
-// Output channels that the inner loop computes together: with two vectors of tiles, their sums fill the registers.
-constexpr int kPanel = kRegisters == 32 ? 12 : 6;
 // A packed panel of weights has whole vectors of outputs.
 constexpr int kPanelQuads = (kPanel + kQuads - 1) / kQuads * kQuads;
 constexpr int kPanelFloats = kPanelQuads * 4;
@@ -60,11 +58,6 @@ __attribute__((noinline)) static void back_in_row(const ConvOutput& out, const F
 template <int kOut>
 PENSTOCK_INLINE void copy_tile(const float* from, std::ptrdiff_t from_pitch, float* to, std::ptrdiff_t pitch, int columns,
                                int rows) {
-  if (columns >= kOut && rows >= kOut) {
-#pragma GCC unroll 4
-    for (int y = 0; y < kOut; ++y) std::memcpy(to + y * pitch, from + y * from_pitch, kOut * sizeof(float));
-    return;
-  }
   for (int y = 0; y < kOut && y < rows; ++y) {
     if (columns >= kOut) {
       std::memcpy(to + y * pitch, from + y * from_pitch, kOut * sizeof(float));

@@ -49,16 +49,9 @@ static void multiply_tiles(const float* const* weights, const float* const* next
 using MultiplyFunction = void (*)(const float* const*, const float* const*, const float*, std::ptrdiff_t, int,
                                   const std::int32_t*, int, float*, std::ptrdiff_t);
 
-// The function for so many outputs, up to a panel, and vectors.
-template <bool kFetch, int... kOuts>
-static MultiplyFunction multiply_function_of(int outs, int vectors, std::integer_sequence<int, kOuts...>) {
-  static constexpr MultiplyFunction kTable[kPanel][2] = {
-      {multiply_tiles<kOuts + 1, 1, kFetch>, multiply_tiles<kOuts + 1, 2, kFetch>}...};
-  return kTable[outs - 1][vectors - 1];
-}
 template <bool kFetch>
 static MultiplyFunction multiply_function(int outs, int vectors) {
-  return multiply_function_of<kFetch>(outs, vectors, std::make_integer_sequence<int, kPanel>());
+  return pick_function<2>(outs, vectors, [](auto o, auto v) -> MultiplyFunction { return multiply_tiles<o, v, kFetch>; });
 }
 
 // The same with a panel of weights packed as [input][out][4], in chunks of inputs that add up in `sums`. With kFetch each
@@ -100,15 +93,10 @@ static void multiply_fresh_tiles(const float* panel, const float* transformed, s
 using MultiplyFreshFunction = void (*)(const float*, const float*, std::ptrdiff_t, int, int, bool, float*,
                                        std::ptrdiff_t, const float* const*, const std::int32_t*);
 
-template <bool kFetch, int... kOuts>
-static MultiplyFreshFunction multiply_fresh_function_of(int outs, int vectors, std::integer_sequence<int, kOuts...>) {
-  static constexpr MultiplyFreshFunction kTable[kPanel][2] = {
-      {multiply_fresh_tiles<kOuts + 1, 1, kFetch>, multiply_fresh_tiles<kOuts + 1, 2, kFetch>}...};
-  return kTable[outs - 1][vectors - 1];
-}
 template <bool kFetch>
 static MultiplyFreshFunction multiply_fresh_function(int outs, int vectors) {
-  return multiply_fresh_function_of<kFetch>(outs, vectors, std::make_integer_sequence<int, kPanel>());
+  return pick_function<2>(outs, vectors,
+                          [](auto o, auto v) -> MultiplyFreshFunction { return multiply_fresh_tiles<o, v, kFetch>; });
 }
 
 // Sizes of one multiply call.

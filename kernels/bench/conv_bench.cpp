@@ -282,7 +282,10 @@ int main(int argc, char** argv) {
   const double budget = argc > 4 ? std::atof(argv[4]) : 8.0;
   const int threads = argc > 5 ? std::max(1, std::atoi(argv[5])) : 1;
   Isa isa = best_isa();
-  if (const char* name = std::getenv("PENSTOCK_ISA")) parse_isa(name, isa);
+  if (const char* name = std::getenv("PENSTOCK_ISA"); name && !(parse_isa(name, isa) && isa_available(isa))) {
+    std::fprintf(stderr, "PENSTOCK_ISA=%s: this machine has baseline and up to %s\n", name, isa_name(best_isa()));
+    return 1;
+  }
   std::printf("%s, %d threads, FMA peak %.1f GFLOPS (AVX2, one thread)\n", isa_name(isa), threads, measure_peak());
   Team team(threads);
   std::vector<Network> networks = kNetworks;
