@@ -110,6 +110,7 @@ struct WinogradArgs {
 };
 
 constexpr int kWinogradChunk = 64;  // inputs whose weights are transformed at a time, at most
+constexpr int kWinogradTiles = 64;  // tiles of a block, at most
 constexpr int kWinogradOuts = 24;  // output channels that share one pass over the transformed input
 
 // Winograd down the rows of a 3x3 kernel, or of a 3x3 or 7x7 kernel of stride 2; weights are [out][position][in][row

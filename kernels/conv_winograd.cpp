@@ -39,6 +39,7 @@ void transform_filter(const double (&g)[N][3], const float* filter, float* to, s
 // With this many tiles or fewer, all tiles are one block whose transformed input is shared, and threads divide the
 // channels: first the inputs, then the outputs. With more, each block is transformed and multiplied by one thread.
 constexpr int kSharedTiles = 52;
+static_assert(kSharedTiles <= kWinogradTiles);
 
 // Shared blocks with so few tiles, or so many weights, transform weights for every image as they are used (see
 // multiply_fresh): fetching transformed ones, four times as many bytes, would take longer. Others keep them.
@@ -48,7 +49,6 @@ constexpr std::int64_t kFreshPairs = 256 * 256;
 // Blocks that are not shared: more tiles read the weights less often, but their transformed input must stay in cache,
 // and scratch must stay a small share of the feature maps. It has room for kPlannedTiles of all channels; when fewer
 // are active, for more.
-constexpr int kMostTiles = 64;
 constexpr std::size_t kPlannedTiles = 32, kFewestTiles = 8;
 constexpr std::size_t kScratchShare = 3;
 
@@ -136,7 +136,7 @@ int blocks_of(const ConvPlan& plan, int in_count, int out_count) {
   if (w.shared) return 1;
   const int group = plan.kernels->lanes / 2;
   const int fit = static_cast<int>(w.block_floats / tile_floats(plan, in_count, out_count)) / group;
-  const int most = std::max(1, std::min(fit, kMostTiles / group));
+  const int most = std::max(1, std::min(fit, kWinogradTiles / group));
   const int blocks = std::max((w.tile_groups + most - 1) / most, std::min(4, w.tile_groups));
   return blocks % 2 == 1 && blocks < std::min(8, w.tile_groups) ? blocks + 1 : blocks;
 }

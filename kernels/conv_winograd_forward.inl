@@ -16,12 +16,21 @@ struct ColumnsInRow {
   Vec overlapping(int half, int r) const { return load(rows + r * pitch + 2 * half); }
 };
 
-// Anywhere: a group that begins in one row of tiles and ends in another.
+// Anywhere: a group that begins in one row of tiles and ends in another. Often each half of it still lies in one row.
+template <bool kFirstInRow, bool kSecondInRow>
 struct ColumnsAnywhere {
   const float* const* tiles;
   std::ptrdiff_t pitch;
-  Vec first(int half, int r) const { return load_quads(tiles + half * kQuads, r * pitch); }
-  Vec next(int half, int r) const { return load_quads(tiles + half * kQuads, r * pitch + 4); }
+  static constexpr bool in_row(int half) { return half == 0 ? kFirstInRow : kSecondInRow; }
+  Vec first(int half, int r) const {
+    const float* const* of_half = tiles + half * kQuads;
+    return in_row(half) ? load(*of_half + r * pitch) : load_quads(of_half, r * pitch);
+  }
+  Vec next(int half, int r) const {
+    const float* const* of_half = tiles + half * kQuads;
+    return in_row(half) ? next_quads(load(*of_half + r * pitch), load(*of_half + r * pitch + kLanes))
+                        : load_quads(of_half, r * pitch + 4);
+  }
   Vec overlapping(int half, int r) const {
     const float* alternate[kQuads];
     for (int q = 0; q < kQuads; ++q) alternate[q] = tiles[2 * q + half];
@@ -92,6 +101,25 @@ __attribute__((noinline)) static void transform_across(Columns columns, float* t
   Tile::across(columns, to, step);
 }
 
+// A group of tiles whose columns begin at `tiles`, wherever that is.
+template <typename Tile>
+static void transform_across_rows(const float* const* tiles, std::ptrdiff_t pitch, float* to, std::ptrdiff_t step) {
+  const auto in_row = [&](int half) {
+    const float* const* of_half = tiles + half * kQuads;
+    return of_half[kQuads - 1] == of_half[0] + (kQuads - 1) * Tile::kOut;
+  };
+  // Tiles of 2 are cut into even and odd ones, not into halves.
+  if (Tile::kOut == 2 || (!in_row(0) && !in_row(1))) {
+    transform_across<Tile>(ColumnsAnywhere<false, false>{tiles, pitch}, to, step);
+  } else if (!in_row(0)) {
+    transform_across<Tile>(ColumnsAnywhere<false, true>{tiles, pitch}, to, step);
+  } else if (!in_row(1)) {
+    transform_across<Tile>(ColumnsAnywhere<true, false>{tiles, pitch}, to, step);
+  } else {
+    transform_across<Tile>(ColumnsAnywhere<true, true>{tiles, pitch}, to, step);
+  }
+}
+
 template <typename Tile>
 static void winograd_transform(const WinogradArgs& a, int slot_begin, int slot_end) {
   const int tiles = a.tile_end - a.tile_begin;
@@ -125,8 +153,11 @@ static void winograd_transform(const WinogradArgs& a, int slot_begin, int slot_e
         }
         for (; x < row_tiles && count < kTileGroup; ++x, ++count) waiting[count] = rows + x * Tile::kOut;
         if (count < kTileGroup && tile < a.tile_end) break;
-        for (; count < kTileGroup; ++count) waiting[count] = waiting[count - 1];
-        transform_across<Tile>(ColumnsAnywhere{waiting, pitch}, to, group_step);
+        // The last group may be part full, and what its other lanes hold is not used: an empty half repeats the other.
+        const int repeat = count <= kQuads ? kQuads : 1;
+        for (; count < kQuads; ++count) waiting[count] = waiting[count - 1];
+        for (; count < kTileGroup; ++count) waiting[count] = waiting[count - repeat];
+        transform_across_rows<Tile>(waiting, pitch, to, group_step);
         to += tiles_step;
         count = 0;
       }

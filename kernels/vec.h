@@ -37,6 +37,10 @@ PENSTOCK_INLINE Vec keep(Vec v, const float* mask) { return _mm512_and_ps(v, loa
 PENSTOCK_INLINE void store_first(float* p, Vec v, int n) {
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>(n >= 16 ? 0xffffu : (1u << n) - 1u), v);
 }
+// Lanes [begin, end), the first of them at p.
+PENSTOCK_INLINE void store_lanes(float* p, Vec v, int begin, int end) {
+  _mm512_mask_storeu_ps(p - begin, static_cast<__mmask16>((1u << end) - (1u << begin)), v);
+}
 PENSTOCK_INLINE Vec splat_quad(const float* p) { return _mm512_broadcast_f32x4(_mm_loadu_ps(p)); }
 // Quad q is the 4 floats at p[q] + offset.
 PENSTOCK_INLINE Vec load_quads(const float* const* p, std::ptrdiff_t offset) {
@@ -79,21 +83,28 @@ PENSTOCK_INLINE Vec fnma(Vec a, Vec b, Vec c) { return _mm256_fnmadd_ps(a, b, c)
 PENSTOCK_INLINE Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 PENSTOCK_INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 PENSTOCK_INLINE Vec keep(Vec v, const float* mask) { return _mm256_and_ps(v, load(mask)); }
-PENSTOCK_INLINE void store_first(float* p, Vec v, int n) {
-  // Not a masked store: that takes dozens of cycles on AMD.
-  if (n >= 8) return store(p, v);
-  __m128 rest = _mm256_castps256_ps128(v);
-  if (n & 4) {
-    _mm_storeu_ps(p, rest);
-    rest = _mm256_extractf128_ps(v, 1);
-    p += 4;
-  }
+// Not a masked store: that takes dozens of cycles on AMD.
+PENSTOCK_INLINE void store_first(float* p, __m128 v, int n) {
+  if (n >= 4) return _mm_storeu_ps(p, v);
   if (n & 2) {
-    _mm_storel_pi(reinterpret_cast<__m64*>(p), rest);
-    rest = _mm_movehl_ps(rest, rest);
+    _mm_storel_pi(reinterpret_cast<__m64*>(p), v);
+    v = _mm_movehl_ps(v, v);
     p += 2;
   }
-  if (n & 1) _mm_store_ss(p, rest);
+  if (n & 1) _mm_store_ss(p, v);
+}
+PENSTOCK_INLINE void store_first(float* p, Vec v, int n) {
+  if (n >= 8) return store(p, v);
+  if (n < 4) return store_first(p, _mm256_castps256_ps128(v), n);
+  _mm_storeu_ps(p, _mm256_castps256_ps128(v));
+  store_first(p + 4, _mm256_extractf128_ps(v, 1), n - 4);
+}
+PENSTOCK_INLINE void store_lanes(float* p, Vec v, int begin, int end) {
+  if (begin == 0) return store_first(p, v, end);
+  if (begin == 4) return store_first(p, _mm256_extractf128_ps(v, 1), end - 4);
+  float lanes[8];
+  store(lanes, v);
+  for (int i = begin; i < end; ++i) p[i - begin] = lanes[i];
 }
 PENSTOCK_INLINE Vec splat_quad(const float* p) {
   return _mm256_broadcast_ps(reinterpret_cast<const __m128*>(p));
@@ -140,6 +151,9 @@ PENSTOCK_INLINE Vec keep(Vec v, const float* mask) {
 }
 PENSTOCK_INLINE void store_first(float* p, Vec v, int n) {
   for (int i = 0; i < 4 && i < n; ++i) p[i] = v[i];
+}
+PENSTOCK_INLINE void store_lanes(float* p, Vec v, int begin, int end) {
+  for (int i = begin; i < end; ++i) p[i - begin] = v[i];
 }
 PENSTOCK_INLINE Vec splat_quad(const float* p) { return load(p); }
 PENSTOCK_INLINE Vec load_quads(const float* const* p, std::ptrdiff_t offset) { return load(p[0] + offset); }
