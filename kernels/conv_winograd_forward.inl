@@ -155,7 +155,7 @@ static void winograd_transform(const WinogradArgs& a, int slot_begin, int slot_e
         if (count < kTileGroup && tile < a.tile_end) break;
         // The last group may be part full, and what its other lanes hold is not used: an empty half repeats the other.
         const int repeat = count <= kQuads ? kQuads : 1;
-        for (; count < kQuads; ++count) waiting[count] = waiting[count - 1];
+        for (; count < kQuads; ++count) waiting[count] = waiting[0];
         for (; count < kTileGroup; ++count) waiting[count] = waiting[count - repeat];
         transform_across_rows<Tile>(waiting, pitch, to, group_step);
         to += tiles_step;
