@@ -68,6 +68,7 @@ struct ConvTask {
   int out_count = 0;
   const float* gain = nullptr;  // out_count values, gain[p] belongs to out_list[p]; null means 1
   const float* bias = nullptr;  // by channel, in the place of the plan's; null means that
+  int threads = 1;  // that will share the units: more threads, smaller units, the same results
 };
 
 // Memory that one running task needs besides its planes, both 64-byte aligned, contents undefined before and after.

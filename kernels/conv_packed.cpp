@@ -12,16 +12,23 @@ constexpr std::int64_t kBlockFloats = 48 << 10;
 // Blocks are whole strips, so they may take a little more: this many pixels.
 constexpr int kMorePixels = 16;
 constexpr int kMinBlockPixels = 32;  // a multiple of every strip
-// Units of a layer, about: enough for a few threads.
-constexpr int kUnits = 8;
+// Units of a layer, about: enough for a few threads. One alone does better with larger blocks, for which weights pass by
+// less often.
+constexpr int kUnits = 8, kUnitsAlone = 4;
 
-int block_pixels(const ConvPlan& plan, int inputs) {
+// Active inputs of a group are at most this many; with one group the count is known.
+int inputs_of(const ConvPlan& plan, const ConvTask& task) {
+  return plan.shape.groups == 1 ? task.in_count : plan.shape.in_channels / plan.shape.groups;
+}
+
+int block_pixels(const ConvPlan& plan, const ConvTask& task) {
   const ConvShape& s = plan.shape;
+  const int units = task.threads == 1 ? kUnitsAlone : kUnits;
   const int strip = 2 * plan.kernels->lanes;
   const std::int64_t pixels = std::int64_t{s.output.height} * s.output.width;
-  const std::int64_t depth = std::max<std::int64_t>(1, static_cast<std::int64_t>(inputs) * plan.taps());
+  const std::int64_t depth = std::max<std::int64_t>(1, static_cast<std::int64_t>(inputs_of(plan, task)) * plan.taps());
   const std::int64_t fit = std::max<std::int64_t>(
-      kMinBlockPixels, std::min<std::int64_t>(kBlockFloats / depth, (pixels + kUnits - 1) / kUnits));
+      kMinBlockPixels, std::min<std::int64_t>(kBlockFloats / depth, (pixels + units - 1) / units));
   // Equal blocks.
   const std::int64_t blocks = (pixels + fit - 1) / fit;
   const std::int64_t even = (pixels + blocks - 1) / blocks;
@@ -29,17 +36,14 @@ int block_pixels(const ConvPlan& plan, int inputs) {
   return static_cast<int>(std::min((even + strip - 1) / strip * strip, most));
 }
 
-// Active inputs of a group are at most this many; with one group the count is known.
-int inputs_of(const ConvPlan& plan, const ConvTask& task) {
-  return plan.shape.groups == 1 ? task.in_count : plan.shape.in_channels / plan.shape.groups;
-}
-
 int blocks_of(const ConvPlan& plan, int block) {
   return (plan.shape.output.height * plan.shape.output.width + block - 1) / block;
 }
 
 // Each split packs the block again, so only small planes (few blocks) with many outputs are split, in two.
-int splits_of(const ConvTask& task, int blocks) { return blocks < 4 && task.out_count >= 8 * kDirectPanel ? 2 : 1; }
+int splits_of(const ConvTask& task, int blocks) {
+  return task.threads > 1 && blocks < 4 && task.out_count >= 8 * kDirectPanel ? 2 : 1;
+}
 
 }  // namespace
 
@@ -60,7 +64,7 @@ void plan_packed(ConvPlan& plan) {
 
 int packed_units(const ConvPlan& plan, const ConvTask& task) {
   if (task.out_count == 0) return 0;
-  const int blocks = blocks_of(plan, block_pixels(plan, inputs_of(plan, task)));
+  const int blocks = blocks_of(plan, block_pixels(plan, task));
   return blocks * (plan.shape.groups == 1 ? splits_of(task, blocks) : plan.shape.groups);
 }
 
@@ -80,7 +84,7 @@ void run_packed(const ConvPlan& plan, const ConvTask& task, int unit_begin, int 
   args.groups = s.groups;
   args.in_group = s.in_channels / s.groups;
   args.out_group = s.out_channels / s.groups;
-  args.block_pixels = block_pixels(plan, inputs_of(plan, task));
+  args.block_pixels = block_pixels(plan, task);
   args.splits = splits_of(task, blocks_of(plan, args.block_pixels));
   args.out = conv_output(plan, task);
   args.packed = scratch.thread;

@@ -158,16 +158,13 @@ static void store_runs(const Strip& strip, const float* values, float* to, int l
   }
 }
 
-// Floats of a packed strip of inputs [slot_begin, slot_end).
-static std::ptrdiff_t strip_floats_of(const PackedArgs& a, int slot_begin, int slot_end) {
-  return static_cast<std::ptrdiff_t>(slot_end - slot_begin) * a.tap_count * kStrip;
-}
-
-// Packs pixels [pixel_begin, pixel_end) of inputs [slot_begin, slot_end).
-static void pack_block(const PackedArgs& a, int slot_begin, int slot_end, int pixel_begin, int pixel_end) {
-  const std::ptrdiff_t strip_floats = strip_floats_of(a, slot_begin, slot_end);
+// Outputs [plane_begin, plane_end) of one group, pixels [pixel_begin, pixel_end), inputs [slot_begin, slot_end).
+static void packed_block(const PackedArgs& a, int plane_begin, int plane_end, int group, int slot_begin,
+                         int slot_end, int pixel_begin, int pixel_end) {
+  const std::ptrdiff_t strip_floats = static_cast<std::ptrdiff_t>(slot_end - slot_begin) * a.tap_count * kStrip;
   Strip strip;
-  int y = pixel_begin / a.out.width, x = pixel_begin % a.out.width;
+  const int first_y = pixel_begin / a.out.width, first_x = pixel_begin % a.out.width;
+  int y = first_y, x = first_x;
   float* to = a.packed;
   for (int pixel = pixel_begin; pixel < pixel_end; pixel += kStrip, to += strip_floats) {
     next_strip(a, y, x, strip);
@@ -179,15 +176,6 @@ static void pack_block(const PackedArgs& a, int slot_begin, int slot_end, int pi
       pack_strip<0>(a, strip, slot_begin, slot_end, to);
     }
   }
-}
-
-// Outputs [plane_begin, plane_end) of one group from the packed pixels [pixel_begin, pixel_end) of inputs [slot_begin,
-// slot_end).
-static void packed_block(const PackedArgs& a, int plane_begin, int plane_end, int group, int slot_begin,
-                         int slot_end, int pixel_begin, int pixel_end) {
-  const std::ptrdiff_t strip_floats = strip_floats_of(a, slot_begin, slot_end);
-  const int first_y = pixel_begin / a.out.width, first_x = pixel_begin % a.out.width;
-  Strip strip;
   const int outs = plane_end - plane_begin;
   const int panels = (outs + kPanel - 1) / kPanel;
   const ConvOutput& out = a.out;
@@ -199,7 +187,8 @@ static void packed_block(const PackedArgs& a, int plane_begin, int plane_end, in
     }
     float* plane = out.planes + first * out.stride + out.origin;
     const float* packed = a.packed;
-    int y = first_y, x = first_x;
+    y = first_y;
+    x = first_x;
     for (int pixel = pixel_begin; pixel < pixel_end; pixel += kStrip, packed += strip_floats) {
       next_strip(a, y, x, strip);
       const StripFunction multiply = strip_function(a.tap_count, last - first, strip.pixels > kLanes ? 2 : 1);
@@ -222,7 +211,6 @@ static void packed_block(const PackedArgs& a, int plane_begin, int plane_end, in
 static void run_packed(const PackedArgs& a, int unit_begin, int unit_end) {
   const int parts = a.groups == 1 ? a.splits : a.groups;
   const int pixels = a.out.height * a.out.width;
-  int packed_begin = -1;
   for (int unit = unit_begin; unit < unit_end; ++unit) {
     const int part = unit % parts;
     const int pixel_begin = unit / parts * a.block_pixels;
@@ -238,9 +226,6 @@ static void run_packed(const PackedArgs& a, int unit_begin, int unit_end) {
       slot_end = lower_bound(a.in_list, a.in_count, (group + 1) * a.in_group);
     }
     if (plane_begin == plane_end) continue;
-    // Splits of a block that one thread takes in turn share what is packed.
-    if (a.groups > 1 || pixel_begin != packed_begin) pack_block(a, slot_begin, slot_end, pixel_begin, pixel_end);
-    packed_begin = pixel_begin;
     packed_block(a, plane_begin, plane_end, group, slot_begin, slot_end, pixel_begin, pixel_end);
   }
 }

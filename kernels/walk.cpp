@@ -188,7 +188,8 @@ void Runtime::Walk::conv(const Op& op) {
     gains = context_.gains.data();
     if (op.level_bias) bias = op.level_bias + level;
   }
-  ConvTask task{in.data, in.list, in.count, out.data, list, count, gains, bias};
+  ConvTask task{in.data, in.list, in.count, out.data, list, count, gains, bias,
+                team_ == nullptr ? 1 : team_->threads()};
   if (op.layer >= 0 && (macs_ || active_)) {
     const std::int64_t area = static_cast<std::int64_t>(t.shape.height) * t.shape.width;
     std::int64_t macs = conv_macs(*op.plan, task);

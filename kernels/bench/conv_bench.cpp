@@ -212,6 +212,7 @@ struct Bench {
       const std::vector<std::int32_t> in = random_list(layer.in, layer.image ? 1.0 : density, random);
       const std::vector<std::int32_t> out = random_list(layer.out, density, random);
       ConvTask task;
+      task.threads = team.size();
       task.input = input;
       task.in_list = in.data();
       task.in_count = static_cast<int>(in.size());

@@ -221,6 +221,7 @@ bool check(const Case& c, Isa isa, ConvAlgorithm algorithm, const char* name) {
   task.output = once.data;
   run(*plan, task, false);
   task.output = again.data;
+  task.threads = 2;  // cut into other units: not a bit may change
   run(*plan, task, true);
   double scale = 1;
   const std::vector<double> expected = naive(c, scale);
