@@ -68,13 +68,15 @@ __attribute__((noinline)) static Vec activate_curve(Vec x, int activation, float
   }
 }
 
-// The numbers one output channel needs at the end, splatted.
+// The numbers one output channel needs at the end, splatted: (sum + bias) * gain as one step.
 struct Finish {
-  Vec gain, bias;
+  Vec gain, offset;
+  Vec operator()(Vec sum) const { return fma(sum, gain, offset); }
 };
 
 PENSTOCK_INLINE Finish finish_of(const ConvOutput& out, int plane) {
-  return {splat(out.gain ? out.gain[plane] : 1.0f), splat(out.bias[out.list[plane]])};
+  const float gain = out.gain ? out.gain[plane] : 1.0f;
+  return {splat(gain), splat(gain * out.bias[out.list[plane]])};
 }
 
 // The value comes second: min and max then pass on what is not a number, as the framework does.
@@ -82,11 +84,11 @@ PENSTOCK_INLINE Vec clamp(Vec v, Vec low, Vec high) { return min(high, max(low, 
 
 // With a clamp, which is all that most networks need.
 PENSTOCK_INLINE Vec finish_clamped(Vec acc, const Finish& f, const ConvOutput& out) {
-  return clamp((acc + f.bias) * f.gain, splat(out.low), splat(out.high));
+  return clamp(f(acc), splat(out.low), splat(out.high));
 }
 
 PENSTOCK_INLINE Vec finish(Vec acc, const Finish& f, const ConvOutput& out) {
-  if (__builtin_expect(out.activation >= 0, 0)) return activate_curve((acc + f.bias) * f.gain, out.activation, out.slope);
+  if (__builtin_expect(out.activation >= 0, 0)) return activate_curve(f(acc), out.activation, out.slope);
   return finish_clamped(acc, f, out);
 }
 

@@ -106,7 +106,7 @@ __attribute__((noinline)) static void back_in_row(const ConvOutput& out, const F
         float* at = place(rows, y) + v * kLanes;
         // The same row of the next plane, which will be written next.
         __builtin_prefetch(at + next_plane, 1);
-        store(at, clamp((values[y] + f.bias) * f.gain, low, high));
+        store(at, clamp(f(values[y]), low, high));
       }
     });
   }
@@ -126,7 +126,7 @@ __attribute__((noinline)) static const typename Places<Tile>::Span* back_in_piec
       Vec values[Tile::kOut];
 #pragma GCC unroll 4
       for (int y = 0; y < Tile::kOut; ++y) {
-        const Vec value = (rows[y] + f.bias) * f.gain;
+        const Vec value = f(rows[y]);
         values[y] = kCurve ? activate_curve(value, out.activation, out.slope) : clamp(value, low, high);
       }
       for (const auto* const end = places.pieces + span->ends[v]; piece != end; ++piece) {

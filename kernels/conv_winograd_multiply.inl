@@ -127,27 +127,25 @@ struct Extent {
 template <typename Tile>
 static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int plane_begin) {
   const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(a.in_channels) * 4;
+  // Where each output's weights begin; the last stands in for one more, because rows are fetched in pairs.
+  const float* begins[kWinogradOuts + 1];
+  for (int o = 0; o < e.outs; ++o) {
+    begins[o] = a.weights + static_cast<std::ptrdiff_t>(a.out.list[plane_begin + o]) * Tile::kGroups * row;
+  }
+  begins[e.outs] = begins[e.outs - 1];
   // Rows of weights of the panel in turn; `ahead` is the next turn's.
-  const float* weights[kPanel + 1];
+  const float* weights[kPanel];
   const float* ahead[kPanel + 1];
-  const auto rows_of = [&](int g, int panel, const float** rows) {
-    for (int o = 0; o <= kPanel; ++o) {
-      const std::ptrdiff_t out = a.out.list[plane_begin + e.out(panel, o)];
-      rows[o] = a.weights + (out * Tile::kGroups + g) * row;
-    }
-  };
-  rows_of(0, 0, ahead);
   for (int g = 0; g < Tile::kGroups; ++g) {
     const float* transformed = a.transformed + g * e.groups * e.tiles_step;
     for (int panel = 0; panel < e.panels; ++panel) {
-      for (int o = 0; o <= kPanel; ++o) weights[o] = ahead[o];
-      if (panel + 1 < e.panels) {
-        rows_of(g, panel + 1, ahead);
-      } else {
-        rows_of(g + 1 < Tile::kGroups ? g + 1 : g, 0, ahead);
-      }
-      float* sums = a.sums + e.first(panel) * e.sum_out + g * e.sum_group;
-      const int outs = e.count(panel);
+      const int first = e.first(panel), outs = e.count(panel);
+      const bool more = panel + 1 < e.panels;
+      const int next_first = more ? first + outs : 0, next_outs = more ? e.count(panel + 1) : e.count(0);
+      const std::ptrdiff_t next_row = more || g + 1 == Tile::kGroups ? g * row : (g + 1) * row;
+      for (int o = 0; o < outs; ++o) weights[o] = begins[first + o] + g * row;
+      for (int o = 0; o <= next_outs; ++o) ahead[o] = begins[next_first + o] + next_row;
+      float* sums = a.sums + first * e.sum_out + g * e.sum_group;
       const auto multiply = [&](MultiplyFunction function, int begin, int end) {
         if (begin == end) return;
         function(weights, ahead, transformed + begin * e.tiles_step, e.tiles_step, end - begin, a.in_list, a.in_count,
@@ -155,7 +153,7 @@ static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int p
       };
       // The first passes fetch the next turn's rows; the last group of tiles may be half full.
       const int whole = e.whole();
-      const int fetching = (outs + 1) / 2 < whole ? (outs + 1) / 2 : whole;
+      const int to_fetch = (next_outs + 1) / 2, fetching = to_fetch < whole ? to_fetch : whole;
       multiply(multiply_function<true>(outs, 2), 0, fetching);
       multiply(multiply_function<false>(outs, 2), fetching, whole);
       multiply(multiply_function<false>(outs, 1), whole, e.groups);
