@@ -131,13 +131,15 @@ std::size_t tile_floats(const ConvPlan& plan, int in_count, int out_count) {
 }
 
 // The number of blocks: what fits the scratch at these counts, and at least four, which threads can share.
-int blocks_of(const ConvPlan& plan, int in_count, int out_count) {
+int blocks_of(const ConvPlan& plan, const ConvTask& task) {
   const WinogradPlan& w = plan.winograd;
   if (w.shared) return 1;
   const int group = plan.kernels->lanes / 2;
-  const int fit = static_cast<int>(w.block_floats / tile_floats(plan, in_count, out_count)) / group;
+  const int fit = static_cast<int>(w.block_floats / tile_floats(plan, task.in_count, task.out_count)) / group;
   const int most = std::max(1, std::min(fit, kWinogradTiles / group));
-  const int blocks = std::max((w.tile_groups + most - 1) / most, std::min(4, w.tile_groups));
+  const int fewest = (w.tile_groups + most - 1) / most;
+  if (task.threads == 1) return fewest;
+  const int blocks = std::max(fewest, std::min(4, w.tile_groups));
   return blocks % 2 == 1 && blocks < std::min(8, w.tile_groups) ? blocks + 1 : blocks;
 }
 
@@ -205,7 +207,7 @@ int winograd_units(const ConvPlan& plan, const ConvTask& task, int stage) {
   if (task.out_count == 0) return 0;
   if (!plan.winograd.shared) {
     return stage == 0 && gathers(plan, task) ? parts_of(plan, task.out_count)
-                                             : blocks_of(plan, task.in_count, task.out_count);
+                                             : blocks_of(plan, task);
   }
   return stage == 0 ? (task.in_count + kTransformUnit - 1) / kTransformUnit : parts_of(plan, task.out_count);
 }
@@ -215,7 +217,7 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   const ConvShape& s = plan.shape;
   const WinogradPlan& w = plan.winograd;
   const WinogradKernels& kernels = w.tile == 2 ? plan.kernels->winograd2 : plan.kernels->winograd4;
-  const int blocks = blocks_of(plan, task.in_count, task.out_count);
+  const int blocks = blocks_of(plan, task);
   const int parts = parts_of(plan, task.out_count);
   WinogradArgs args;
   args.input = task.input;
