@@ -124,8 +124,9 @@ struct RowsArgs {
   const std::int32_t* in_list;
   int in_count, in_channels;
   const float* weights;
-  float* rows;  // the tile row's transformed input
+  float* rows;  // the unit's transformed input
   std::ptrdiff_t rows_pitch;
+  int beside;  // tile rows of a unit: 2 lie side by side, a vector each, where a row would not fill two vectors
   ConvOutput out;
 };
 

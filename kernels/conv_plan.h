@@ -30,6 +30,7 @@ struct RowsPlan {
   ConvBuffer weights;  // [out][position][in][row phase][column]
   std::vector<float> zero_row;
   int pitch = 0;
+  int beside = 1;  // tile rows that are computed side by side
   std::size_t thread_floats = 0;
 };
 

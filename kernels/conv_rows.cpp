@@ -35,6 +35,11 @@ constexpr int kFewestRows = 8;
 // second-level cache, because every tile row reads them.
 constexpr std::int64_t kMostPairs = 64 * 128;
 
+// Two rows of tiles fit side by side, a vector each with the pixel that taps reach further, and fill most of it.
+bool beside_fits(const ConvShape& s, int lanes) {
+  return s.kernel_h == 3 && s.stride_h == 2 && s.output.width < lanes && s.output.width > lanes / 2;
+}
+
 // What becomes of a column's taps at a position: their polynomial there, over the product of the differences to the other
 // points.
 double at_position(const Kind& kind, const double (&taps)[4], int position) {
@@ -55,7 +60,7 @@ bool rows_suit(const ConvShape& s, int lanes) {
   if (!rows_fit(s) || s.output.height < kFewestRows || s.in_channels < kFewestChannels) return false;
   if (s.kernel_h == 3 && s.stride_h == 2) {
     // In rows of a single vector every weight would serve one product only.
-    return s.output.width > lanes && std::int64_t{s.in_channels} * s.out_channels <= kMostPairs;
+    return (s.output.width > lanes || beside_fits(s, lanes)) && std::int64_t{s.in_channels} * s.out_channels <= kMostPairs;
   }
   return s.in_channels <= kMostChannels;
 }
@@ -85,14 +90,16 @@ void plan_rows(ConvPlan& plan, const float* weights) {
   const int lanes = plan.kernels->lanes;
   // Vectors run over the end of a row, and taps reach up to 3 pixels further. An odd number of cache lines, so that rows
   // do not all fall into the same sets.
-  const int columns = (s.output.width + lanes - 1) / lanes * lanes + 3;
+  r.beside = beside_fits(s, lanes) ? 2 : 1;
+  const int columns = (s.output.width + lanes - 1) / lanes * lanes * r.beside + 3;
   r.pitch = ((columns + 15) / 16 | 1) * 16;
   r.zero_row.assign(2 * static_cast<std::size_t>(r.pitch + lanes), 0.0f);
   r.thread_floats = static_cast<std::size_t>(s.in_channels) * phases * positions * s.stride_w * r.pitch;
 }
 
 int rows_units(const ConvPlan& plan, const ConvTask& task) {
-  return task.out_count == 0 ? 0 : (plan.shape.output.height + kRowsOut - 1) / kRowsOut;
+  const int rows = kRowsOut * plan.rows.beside;
+  return task.out_count == 0 ? 0 : (plan.shape.output.height + rows - 1) / rows;
 }
 
 void run_rows(const ConvPlan& plan, const ConvTask& task, int unit_begin, int unit_end, const ConvScratch& scratch) {
@@ -112,6 +119,7 @@ void run_rows(const ConvPlan& plan, const ConvTask& task, int unit_begin, int un
   args.weights = plan.rows.weights.data();
   args.rows = scratch.thread;
   args.rows_pitch = plan.rows.pitch;
+  args.beside = plan.rows.beside;
   args.out = conv_output(plan, task);
   const ConvKernels& kernels = *plan.kernels;
   (s.kernel_h == 7 ? kernels.rows7 : s.stride_h == 2 ? kernels.rows3_by2 : kernels.rows3)(args, unit_begin, unit_end);

@@ -86,8 +86,9 @@ PENSTOCK_INLINE std::ptrdiff_t rows_at(const RowsArgs& a, int slot, int phase, i
   return (Rows::kManyInputs ? phases : phases * Rows::kPositions + position) * Rows::kStride * a.rows_pitch;
 }
 
+// `side` is the tile row's vector, when several are side by side.
 template <typename Rows>
-static void transform_rows(const RowsArgs& a, int tile_y, int slot) {
+static void transform_rows(const RowsArgs& a, int tile_y, int side, int slot) {
   const float* plane = a.input + slot * a.in_stride + a.in_origin - a.pad_w;
   for (int phase = 0; phase < Rows::kPhases; ++phase) {
     const float* row[Rows::kPositions];
@@ -95,7 +96,7 @@ static void transform_rows(const RowsArgs& a, int tile_y, int slot) {
       const int y = (tile_y * kRowsOut + r) * Rows::kStride + phase - a.pad_h;
       row[r] = y < 0 || y >= a.height ? a.zero_row : plane + static_cast<std::ptrdiff_t>(y) * a.in_pitch;
     }
-    float* to = a.rows + rows_at<Rows>(a, slot, phase, 0);
+    float* to = a.rows + rows_at<Rows>(a, slot, phase, 0) + side * kLanes;
     const std::ptrdiff_t step = rows_at<Rows>(a, 0, 0, 1);
     for (int x = 0; x < a.out.width + Rows::kReach; x += kLanes) {
       for (int odd = 0; odd < Rows::kStride; ++odd) {
@@ -146,8 +147,9 @@ PENSTOCK_INLINE void multiply_position(const RowsArgs& a, const float* const* we
   }
 }
 
-// Outputs [plane, plane + O) at pixels [x, x + V vectors) of one tile row.
-template <typename Rows, int O, int V>
+// Outputs [plane, plane + O) at pixels [x, x + V vectors) of one tile row, or at a vector of each of the tile rows that
+// lie side by side.
+template <typename Rows, int kBeside, int O, int V>
 static void rows_tile(const RowsArgs& a, const float* const* weights, int plane, int tile_y, int x) {
   constexpr int kStep = O * V * kLanes;
   float sums[Rows::kPositions * kStep];
@@ -159,17 +161,18 @@ static void rows_tile(const RowsArgs& a, const float* const* weights, int plane,
   }
   for (int k = 0; k < Rows::kPositions; ++k) multiply_position<Rows, O, V>(a, weights, k, x, sums + k * kStep);
   const ConvOutput out = a.out;  // a copy, which stores of vectors cannot change
-  const int height = out.height - tile_y * kRowsOut;
+  const std::ptrdiff_t next = kBeside > 1 ? static_cast<std::ptrdiff_t>(kRowsOut) * out.pitch : kLanes;
   for (int o = 0; o < O; ++o) {
     const Finish f = finish_of(out, plane + o);
     float* to = out.planes + (plane + o) * out.stride + out.origin +
                 static_cast<std::ptrdiff_t>(tile_y) * kRowsOut * out.pitch + x;
-    for (int v = 0; v < V; ++v, to += kLanes) {
+    for (int v = 0; v < V; ++v, to += next) {
       Vec m[Rows::kPositions], y[kRowsOut];
 #pragma GCC unroll 7
       for (int k = 0; k < Rows::kPositions; ++k) m[k] = load(sums + k * kStep + (o * V + v) * kLanes);
       Rows::backward(m, y);
-      const int run = out.width - x - v * kLanes;
+      const int run = kBeside > 1 ? out.width : out.width - x - v * kLanes;
+      const int height = out.height - (kBeside > 1 ? tile_y + v : tile_y) * kRowsOut;
       if (run >= kLanes && height >= kRowsOut && out.activation < 0) {
         // Nearly every vector, and no call inside.
 #pragma GCC unroll 4
@@ -195,20 +198,23 @@ constexpr int rows_vectors(int outs) {
   return fit < kRowsVectors ? fit : kRowsVectors;
 }
 
-template <typename Rows>
+template <typename Rows, int kBeside>
 static RowsFunction rows_function(int outs, int vectors) {
   return pick_function<kRowsVectors>(outs, vectors, [](auto o, auto v) -> RowsFunction {
-    if constexpr (v <= rows_vectors(o)) return rows_tile<Rows, o, v>;
+    if constexpr (v <= rows_vectors(o)) return rows_tile<Rows, kBeside, o, v>;
     return nullptr;
   });
 }
 
-// Units are tile rows; each computes all outputs.
-template <typename Rows>
-static void run_rows(const RowsArgs& a, int unit_begin, int unit_end) {
+// Units are tile rows, or as many as lie side by side; each computes all outputs.
+template <typename Rows, int kBeside>
+static void run_rows_beside(const RowsArgs& a, int unit_begin, int unit_end) {
   const int panels = (a.out.count + kPanel - 1) / kPanel;
-  for (int tile_y = unit_begin; tile_y < unit_end; ++tile_y) {
-    for (int slot = 0; slot < a.in_count; ++slot) transform_rows<Rows>(a, tile_y, slot);
+  for (int unit = unit_begin; unit < unit_end; ++unit) {
+    const int tile_y = unit * kBeside;
+    for (int slot = 0; slot < a.in_count; ++slot) {
+      for (int side = 0; side < kBeside; ++side) transform_rows<Rows>(a, tile_y + side, side, slot);
+    }
     for (int panel = 0; panel < panels; ++panel) {
       const int first = panel * a.out.count / panels, outs = (panel + 1) * a.out.count / panels - first;
       const float* weights[kPanel];
@@ -219,15 +225,24 @@ static void run_rows(const RowsArgs& a, int unit_begin, int unit_end) {
       const int widest = rows_vectors(outs);
       int vectors = widest;
       for (int x = 0; x < a.out.width; x += vectors * kLanes) {
-        const int left = (a.out.width - x + kLanes - 1) / kLanes;
+        const int left = (a.out.width - x + kLanes - 1) / kLanes * kBeside;
         // Two near-equal last strips beat a full one and a sliver.
         vectors = left <= widest ? left : left < 2 * widest ? (left + 1) / 2 : widest;
-        rows_function<Rows>(outs, vectors)(a, weights, first, tile_y, x);
+        rows_function<Rows, kBeside>(outs, vectors)(a, weights, first, tile_y, x);
       }
     }
-    const int begin = tile_y * kRowsOut, end = begin + kRowsOut < a.out.height ? begin + kRowsOut : a.out.height;
+    const int begin = tile_y * kRowsOut, most = begin + kBeside * kRowsOut;
+    const int end = most < a.out.height ? most : a.out.height;
     for (int o = 0; o < a.out.count; ++o) zero_padding(a.out, o, begin, end, true);
   }
+}
+
+template <typename Rows>
+static void run_rows(const RowsArgs& a, int unit_begin, int unit_end) {
+  if constexpr (Rows::kManyInputs) {
+    if (a.beside == 2) return run_rows_beside<Rows, 2>(a, unit_begin, unit_end);
+  }
+  run_rows_beside<Rows, 1>(a, unit_begin, unit_end);
 }
 
 }  // namespace PENSTOCK_ISA
