@@ -42,7 +42,7 @@ struct WinogradPlan {
   int tile_groups = 0;
   int row_banks = 0;  // rows of tiles that a group of tiles may span
   bool shared = false;  // one block, whose transformed input all threads use
-  bool fresh = false;   // weights are transformed as they are used, `chunk` inputs at a time
+  bool fresh = false;   // weights are always transformed as they are used, `chunk` inputs at a time
   int chunk = 0;
   std::size_t rows_pitch = 0, rows_floats = 0, transformed_floats = 0, panel_floats = 0;
   std::size_t gather_floats = 0;  // room for active weights, beside each other

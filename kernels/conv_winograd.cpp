@@ -42,9 +42,11 @@ constexpr int kSharedTiles = 52;
 static_assert(kSharedTiles <= kWinogradTiles);
 
 // Shared blocks with so few tiles, or so many weights, transform weights for every image as they are used (see
-// multiply_fresh): fetching transformed ones, four times as many bytes, would take longer. Others keep them.
+// multiply_fresh): fetching transformed ones, four times as many bytes, would take longer. Others keep them, and use them
+// when more than this share of the inputs is active: of fewer, the gaps would be most of what is fetched.
 constexpr int kFreshTiles = 16;
 constexpr std::int64_t kFreshPairs = 256 * 256;
+constexpr double kFreshShare = 0.4;
 
 // Blocks that are not shared: more tiles read the weights less often, but their transformed input must stay in cache,
 // and scratch must stay a small share of the feature maps. It has room for kPlannedTiles of all channels; when fewer
@@ -111,6 +113,10 @@ std::size_t gathered_floats(const ConvPlan& plan, int in_count) {
          plan.kernels->winograd_panel_floats;
 }
 
+bool uses_fresh(const ConvPlan& plan, const ConvTask& task) {
+  return plan.winograd.fresh || (plan.winograd.shared && task.in_count <= kFreshShare * plan.shape.in_channels);
+}
+
 bool gathers(const ConvPlan& plan, const ConvTask& task) {
   return !plan.winograd.shared && task.in_count < plan.shape.in_channels &&
          gathered_floats(plan, task.in_count) * parts_of(plan, task.out_count) <= plan.winograd.gather_floats;
@@ -167,17 +173,14 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
   w.tile_groups = (tiles + tile_group - 1) / tile_group;
   w.shared = tiles <= kSharedTiles;
   w.fresh = w.shared && (tiles <= kFreshTiles || std::int64_t{s.in_channels} * s.out_channels >= kFreshPairs);
-  if (w.fresh) {
+  if (!w.fresh) transform_weights(w, s, weights, groups);
+  if (w.shared) {
     // Where feature maps are small, so must scratch be.
     const bool small = s.in_channels <= 128;
     const int pass_floats = groups * plan.kernels->winograd_panel_floats;  // of one input
     const int most = small ? kMostSmallPanelFloats : kMostPanelFloats;
     w.chunk = std::min(small ? kWinogradChunk / 2 : kWinogradChunk, most / pass_floats);
     w.panel_floats = static_cast<std::size_t>(w.chunk) * pass_floats;
-  } else {
-    transform_weights(w, s, weights, groups);
-  }
-  if (w.shared) {
     const std::size_t positions = static_cast<std::size_t>(w.tile_groups) * tile_group * groups * 4;
     w.transformed_floats = positions * lines_of(s.in_channels);
     w.block_floats = positions * std::min(outs_together(plan), s.out_channels);
@@ -234,7 +237,7 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   args.in_channels = s.in_channels;
   args.weights = w.weights.data();
   args.gathered = nullptr;
-  args.filters = w.fresh ? plan.weights.data() : nullptr;
+  args.filters = uses_fresh(plan, task) ? plan.weights.data() : nullptr;
   args.tiles_x = w.tiles_x;
   args.tiles_y = w.tiles_y;
   args.out = conv_output(plan, task);
