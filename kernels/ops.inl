@@ -300,10 +300,11 @@ PENSTOCK_INLINE float pool_edge(const float* origin, std::ptrdiff_t pitch, int h
   return values ? sum / static_cast<float>(values) : 0.0f;
 }
 
+PENSTOCK_INLINE V even_of(V a, V b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
+PENSTOCK_INLINE V odd_of(V a, V b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15); }
+
 // Every other value of 2 * kLanes.
-PENSTOCK_INLINE V load_even(const float* p) {
-  return __builtin_shufflevector(load(p), load(p + kLanes), 0, 2, 4, 6, 8, 10, 12, 14);
-}
+PENSTOCK_INLINE V load_even(const float* p) { return even_of(load(p), load(p + kLanes)); }
 
 // One row of windows: first the rows under it are merged, then the merged row's columns. `merged` has the row with
 // its padding on both sides (the neutral value) and room to read a vector too far.
@@ -388,10 +389,69 @@ PENSTOCK_INLINE void pool_rows(const float* from, Planes in, float* to, Planes o
   }
 }
 
+// The maximum of kRows rows `pitch` apart, a vector of columns.
+template <int kRows>
+PENSTOCK_INLINE V largest_of_rows(const float* p, std::ptrdiff_t pitch) {
+  V value = load(p);
+  for (int i = 1; i < kRows; ++i) value = larger(load(p + i * pitch), value);
+  return value;
+}
+
+// A row of the two usual maxima, in registers: windows of 2x2, two apart (kSize 2), or of 3x3, two apart with one column
+// of padding (kSize 3), over kRows rows from `line` on. A plane has floats to spare on both sides, so vectors may be
+// read whole; what is not a value is kept out.
+template <int kSize, int kRows>
+PENSTOCK_INLINE void pool_row(const float* line, std::ptrdiff_t pitch, int in_width, float* to, int width) {
+  const float none = -__builtin_inff();
+  V before = splat(none);  // columns left of the vector
+  for (int x = 0; x < width; x += kLanes) {
+    V a = largest_of_rows<kRows>(line + 2 * x, pitch), b = largest_of_rows<kRows>(line + 2 * x + kLanes, pitch);
+    if (kSize == 3 && 2 * x + 2 * kLanes > in_width) {
+      const VI lanes = {0, 1, 2, 3, 4, 5, 6, 7};
+      a = choose((VI)(lanes < VI{} + (in_width - 2 * x)), a, splat(none));
+      b = choose((VI)(lanes < VI{} + (in_width - 2 * x - kLanes)), b, splat(none));
+    }
+    const V odd = odd_of(a, b);
+    V value = larger(odd, even_of(a, b));
+    if (kSize == 3) {
+      value = larger(__builtin_shufflevector(before, odd, 7, 8, 9, 10, 11, 12, 13, 14), value);
+      before = odd;
+    }
+    if (x + kLanes <= width) store(to + x, value);
+    else store_some(to + x, value, width - x);
+  }
+}
+
+template <int kSize>
+static void pool_usual(const float* from, Planes in, float* to, Planes out, const PoolShape& s) {
+  for (int oy = 0; oy < out.height; ++oy, to += out.pitch()) {
+    int y = oy * s.stride_h - s.pad_h, rows = kSize;
+    if (y < 0) {
+      rows += y;
+      y = 0;
+    }
+    if (rows > in.height - y) rows = in.height - y;
+    const float* line = from + static_cast<std::ptrdiff_t>(y) * in.pitch();
+    if (rows == kSize) pool_row<kSize, kSize>(line, in.pitch(), in.width, to, out.width);
+    else if (rows == 2) pool_row<kSize, 2>(line, in.pitch(), in.width, to, out.width);
+    else pool_row<kSize, 1>(line, in.pitch(), in.width, to, out.width);
+  }
+}
+
+// Whether windows are the usual ones and every one of them holds a value.
+static bool pools_usually(Planes in, Planes out, const PoolShape& s, int size) {
+  const int pad = size == 3 ? 1 : 0;
+  return s.kernel_h == size && s.kernel_w == size && s.stride_h == 2 && s.stride_w == 2 && s.pad_h == pad &&
+         s.pad_w == pad && s.dilation_h == 1 && s.dilation_w == 1 && (out.height - 1) * 2 - pad < in.height &&
+         (out.width - 1) * 2 - pad < in.width && (size == 3 || (out.height * 2 <= in.height && out.width * 2 <= in.width));
+}
+
 static void pool(const float* in, Planes in_shape, float* out, Planes out_shape, const PoolShape& s, Pool kind) {
   zero_padding(out, out_shape);
   const float* from = in + in_shape.origin();
   float* to = out + out_shape.origin();
+  if (kind == Pool::max && pools_usually(in_shape, out_shape, s, 2)) return pool_usual<2>(from, in_shape, to, out_shape, s);
+  if (kind == Pool::max && pools_usually(in_shape, out_shape, s, 3)) return pool_usual<3>(from, in_shape, to, out_shape, s);
   const std::int64_t reach = static_cast<std::int64_t>(out_shape.width - 1) * s.stride_w +
                              static_cast<std::int64_t>(s.kernel_w - 1) * s.dilation_w + s.stride_w * kLanes;
   // Every window of a maximum must hold a value; with dilation one may lie between the values altogether.

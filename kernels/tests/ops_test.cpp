@@ -1,6 +1,7 @@
 // The operations of ops.h for every instruction set: against the baseline bit for bit, and inside their planes.
 //
 //     ops_test [cases] [seed]
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -64,6 +65,11 @@ struct Case {
   Case() {
     window.pad_h = pick(0, window.kernel_h / 2);
     window.pad_w = pick(0, window.kernel_w / 2);
+    if (pick(0, 2) == 0) {  // the usual windows, which have code of their own
+      const int size = pick(2, 3);
+      window = {size, size, 2, 2, size / 3, size / 3, 1, 1, 0, false};
+      kind = Pool::max;
+    }
     for (int c = 0; c < channels; ++c)
       if (pick(0, 1)) list.push_back(c);
     for (std::size_t i = 0; i < list.size(); ++i) x.push_back(value());
@@ -71,6 +77,23 @@ struct Case {
     for (int i = 0; i < outputs; ++i) bias.push_back(value());
   }
 };
+
+// Whether `pooled` holds the maxima of the case's windows.
+bool are_maxima(const Case& c, const std::vector<float>& pooled, int height, int width) {
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x) {
+      float most = -INFINITY;
+      for (int i = 0; i < c.window.kernel_h * c.window.kernel_w; ++i) {
+        const int from_y = y * c.window.stride_h - c.window.pad_h + i / c.window.kernel_w;
+        const int from_x = x * c.window.stride_w - c.window.pad_w + i % c.window.kernel_w;
+        if (from_y < 0 || from_y >= c.in.height || from_x < 0 || from_x >= c.in.width) continue;
+        most = std::max(most, c.a[static_cast<std::size_t>(c.in.origin() + from_y * c.in.pitch() + from_x)]);
+      }
+      if (pooled[static_cast<std::size_t>(y * width + x)] != most) return false;
+    }
+  }
+  return true;
+}
 
 bool compute(const Case& c, Isa isa, std::vector<float>& results) {
   const OpKernels& k = op_kernels(isa);
@@ -92,6 +115,7 @@ bool compute(const Case& c, Isa isa, std::vector<float>& results) {
     std::vector<float> plane(static_cast<std::size_t>(pooled.stride()), NAN);
     k.pool(c.a.data(), c.in, plane.data(), pooled, c.window, c.kind);
     good = good && padding_is_zero(plane, pooled);
+    good = good && (c.kind != Pool::max || are_maxima(c, values(k, plane, pooled), height, width));
     keep(values(k, plane, pooled));
   }
   results.push_back(k.reduce_window(c.a.data(), c.in, 0, c.in.height, 0, c.in.width, c.kind));
