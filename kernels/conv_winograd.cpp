@@ -101,10 +101,12 @@ int parts_of(const ConvPlan& plan, int out_count) {
   return plan.winograd.shared && parts % 2 == 1 && out_count > plan.kernels->winograd_panel ? parts + 1 : parts;
 }
 
-// The first output of a part. Parts are made of whole panels, so that few panels are less than full.
+// The first output of a part. Parts are made of whole panels, so that few panels are less than full, and begin at whole
+// vectors of outputs, as panels do.
 int first_of(const ConvPlan& plan, int part, int parts, int out_count) {
-  const int panels = panels_of(plan, out_count);
-  return static_cast<int>(std::int64_t{part} * panels / parts * out_count / panels);
+  const int panels = panels_of(plan, out_count), quads = plan.kernels->lanes / 4;
+  const int first = static_cast<int>(std::int64_t{part} * panels / parts * out_count / panels);
+  return std::min((first + quads - 1) / quads * quads, out_count);
 }
 
 // Floats of the gathered weights of one part of the outputs.

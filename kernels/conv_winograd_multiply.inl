@@ -115,7 +115,11 @@ struct Extent {
     sum_group = static_cast<std::ptrdiff_t>(groups) * kGroupFloats;
     sum_out = Tile::kGroups * sum_group;
   }
-  int first(int panel) const { return panel * outs / panels; }
+  // Panels are about equal, but begin at whole vectors of outputs: so many filters are transformed at a time.
+  int first(int panel) const {
+    const int whole = (panel * outs / panels + kQuads - 1) / kQuads * kQuads;
+    return whole < outs ? whole : outs;
+  }
   int count(int panel) const { return first(panel + 1) - first(panel); }
   // Output o of a panel; past the panel's end its last one stands in.
   int out(int panel, int o) const { return first(panel) + (o < count(panel) ? o : count(panel) - 1); }
