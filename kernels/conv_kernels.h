@@ -152,7 +152,7 @@ struct ConvKernels {
   void (*split)(const SplitArgs&, int slot_begin, int slot_end);
   // Units are (block, split), or (block, group) when there are several groups.
   void (*packed)(const PackedArgs&, int unit_begin, int unit_end);
-  // Units are tile rows.
+  // Units are tile rows, or as many as lie side by side.
   void (*rows3)(const RowsArgs&, int unit_begin, int unit_end);
   void (*rows3_by2)(const RowsArgs&, int unit_begin, int unit_end);
   void (*rows7)(const RowsArgs&, int unit_begin, int unit_end);

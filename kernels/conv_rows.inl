@@ -198,10 +198,11 @@ constexpr int rows_vectors(int outs) {
   return fit < kRowsVectors ? fit : kRowsVectors;
 }
 
+// Tile rows side by side are a vector each, so that there is no other number of them.
 template <typename Rows, int kBeside>
 static RowsFunction rows_function(int outs, int vectors) {
   return pick_function<kRowsVectors>(outs, vectors, [](auto o, auto v) -> RowsFunction {
-    if constexpr (v <= rows_vectors(o)) return rows_tile<Rows, kBeside, o, v>;
+    if constexpr (v <= rows_vectors(o) && (kBeside == 1 || v == kBeside)) return rows_tile<Rows, kBeside, o, v>;
     return nullptr;
   });
 }
@@ -237,6 +238,7 @@ static void run_rows_beside(const RowsArgs& a, int unit_begin, int unit_end) {
   }
 }
 
+// Only rows with many inputs are planned side by side (beside_fits).
 template <typename Rows>
 static void run_rows(const RowsArgs& a, int unit_begin, int unit_end) {
   if constexpr (Rows::kManyInputs) {

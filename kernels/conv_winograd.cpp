@@ -138,7 +138,8 @@ std::size_t tile_floats(const ConvPlan& plan, int in_count, int out_count) {
   return positions * (lines_of(in_count) + std::max(1, std::min(outs_together(plan), out_count)));
 }
 
-// The number of blocks: what fits the scratch at these counts, and at least four, which threads can share.
+// The number of blocks: as few as the scratch has room for at these counts; where threads share them at least four, and an
+// even number if there are few.
 int blocks_of(const ConvPlan& plan, const ConvTask& task) {
   const WinogradPlan& w = plan.winograd;
   if (w.shared) return 1;
@@ -211,8 +212,7 @@ int winograd_stages(const ConvPlan& plan, const ConvTask& task) {
 int winograd_units(const ConvPlan& plan, const ConvTask& task, int stage) {
   if (task.out_count == 0) return 0;
   if (!plan.winograd.shared) {
-    return stage == 0 && gathers(plan, task) ? parts_of(plan, task.out_count)
-                                             : blocks_of(plan, task);
+    return stage == 0 && gathers(plan, task) ? parts_of(plan, task.out_count) : blocks_of(plan, task);
   }
   return stage == 0 ? (task.in_count + kTransformUnit - 1) / kTransformUnit : parts_of(plan, task.out_count);
 }

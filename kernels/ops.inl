@@ -438,12 +438,13 @@ static void pool_usual(const float* from, Planes in, float* to, Planes out, cons
   }
 }
 
-// Whether windows are the usual ones and every one of them holds a value.
+// Whether windows are the usual ones, and the last of them hold a value (size 3, whose columns are kept apart from what
+// is not one) or are full (size 2).
 static bool pools_usually(Planes in, Planes out, const PoolShape& s, int size) {
-  const int pad = size == 3 ? 1 : 0;
+  const int pad = size == 3 ? 1 : 0, held = size == 3 ? 1 : 2;
   return s.kernel_h == size && s.kernel_w == size && s.stride_h == 2 && s.stride_w == 2 && s.pad_h == pad &&
-         s.pad_w == pad && s.dilation_h == 1 && s.dilation_w == 1 && (out.height - 1) * 2 - pad < in.height &&
-         (out.width - 1) * 2 - pad < in.width && (size == 3 || (out.height * 2 <= in.height && out.width * 2 <= in.width));
+         s.pad_w == pad && s.dilation_h == 1 && s.dilation_w == 1 && (out.height - 1) * 2 - pad + held <= in.height &&
+         (out.width - 1) * 2 - pad + held <= in.width;
 }
 
 static void pool(const float* in, Planes in_shape, float* out, Planes out_shape, const PoolShape& s, Pool kind) {
