@@ -54,12 +54,11 @@ static MultiplyFunction multiply_function(int outs, int vectors) {
   return pick_function<2>(outs, vectors, [](auto o, auto v) -> MultiplyFunction { return multiply_tiles<o, v, kFetch>; });
 }
 
-// The same with a panel of weights packed as [input][out][4], in chunks of inputs that add up in `sums`. With kFetch each
-// group's pass fetches a row of filters that will be transformed soon, at the places of `list`.
+// The same with a panel of weights packed as [input][out][4], in chunks of inputs that add up in `sums`. Each group's pass
+// fetches filters that will be transformed soon, where `ahead` says, with kFetch.
 template <int O, int V, bool kFetch>
 static void multiply_fresh_tiles(const float* panel, const float* transformed, std::ptrdiff_t tiles_step, int groups,
-                                 int count, bool first, float* sums, std::ptrdiff_t out_step, const float* const* next,
-                                 const std::int32_t* list) {
+                                 int count, bool first, float* sums, std::ptrdiff_t out_step, const Ahead* ahead) {
   for (int group = 0; group < groups; ++group, transformed += tiles_step, sums += kGroupFloats) {
     Vec acc[O][V];
 #pragma GCC unroll 12
@@ -67,11 +66,9 @@ static void multiply_fresh_tiles(const float* panel, const float* transformed, s
 #pragma GCC unroll 2
       for (int v = 0; v < V; ++v) acc[o][v] = first ? zero() : load(sums + o * out_step + v * kLanes);
     }
-    const float* ahead = kFetch ? next[group] : nullptr;
     const float* weights = panel;
     const float* at_tiles = transformed;
-    for (int i = 0; i < count; ++i, weights += kPanelFloats, at_tiles += kGroupFloats) {
-      if (kFetch) __builtin_prefetch(ahead + static_cast<std::ptrdiff_t>(list[i]) * 9, 0, 2);
+    const auto step = [&]() __attribute__((always_inline)) {
       Vec tiles[V];
 #pragma GCC unroll 2
       for (int v = 0; v < V; ++v) tiles[v] = load(at_tiles + v * kLanes);
@@ -81,7 +78,19 @@ static void multiply_fresh_tiles(const float* panel, const float* transformed, s
 #pragma GCC unroll 2
         for (int v = 0; v < V; ++v) acc[o][v] = fma(quad, tiles[v], acc[o][v]);
       }
+      weights += kPanelFloats;
+      at_tiles += kGroupFloats;
+    };
+    int left = count;
+    if (kFetch) {
+      const Ahead to_fetch = ahead[group];
+      for (const std::int32_t* place = to_fetch.places; left >= 2; left -= 2, ++place) {
+        fetch(to_fetch.row + *place);
+        step();
+        step();
+      }
     }
+    for (; left > 0; --left) step();
 #pragma GCC unroll 12
     for (int o = 0; o < O; ++o) {
 #pragma GCC unroll 2
@@ -91,7 +100,7 @@ static void multiply_fresh_tiles(const float* panel, const float* transformed, s
 }
 
 using MultiplyFreshFunction = void (*)(const float*, const float*, std::ptrdiff_t, int, int, bool, float*,
-                                       std::ptrdiff_t, const float* const*, const std::int32_t*);
+                                       std::ptrdiff_t, const Ahead*);
 
 template <bool kFetch>
 static MultiplyFreshFunction multiply_fresh_function(int outs, int vectors) {
@@ -202,7 +211,7 @@ static void multiply_gathered(const WinogradArgs& a, const Extent<Tile>& e) {
         if (begin == end) return;
         multiply_fresh_function<false>(outs, vectors)(weights, transformed + begin * e.tiles_step, e.tiles_step,
                                                       end - begin, a.in_count, true, sums + begin * kGroupFloats,
-                                                      e.sum_out, nullptr, nullptr);
+                                                      e.sum_out, nullptr);
       };
       multiply(2, 0, whole);
       multiply(1, whole, e.groups);
@@ -240,42 +249,50 @@ static void transform_filters(int outs, const float* const* rows, const std::int
 template <typename Tile>
 static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int plane_begin) {
   const std::ptrdiff_t group_step = static_cast<std::ptrdiff_t>(a.chunk) * kPanelFloats;
-  const auto filters_of = [&](int panel, int o) {
-    return a.filters + static_cast<std::ptrdiff_t>(a.out.list[plane_begin + e.out(panel, o)]) * a.in_channels * 9;
+  const auto filters_of = [&](int plane) {
+    return a.filters + static_cast<std::ptrdiff_t>(a.out.list[plane]) * a.in_channels * 9;
   };
-  for (int chunk = 0; chunk < a.in_count || chunk == 0; chunk += a.chunk) {
-    const int count = a.in_count - chunk < a.chunk ? a.in_count - chunk : a.chunk;
+  const int chunks = a.in_count > a.chunk ? (a.in_count + a.chunk - 1) / a.chunk : 1;
+  const auto begin_of = [&](int chunk) { return static_cast<int>(static_cast<std::int64_t>(chunk) * a.in_count / chunks); };
+  const bool gaps = a.in_count < a.in_channels;
+  const int whole = e.whole();
+  UsedLines<kWinogradChunk> used, used_next;  // of this chunk's filters and of the next one's; the first follows the last
+  const auto find_used = [&](int chunk) {
+    return UsedLines<kWinogradChunk>(a.in_list + begin_of(chunk), begin_of(chunk + 1) - begin_of(chunk), 9);
+  };
+  if (gaps) used_next = find_used(0);
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    const int begin = begin_of(chunk), count = begin_of(chunk + 1) - begin;
+    if (gaps && chunks > 1) {
+      used = used_next;
+      used_next = find_used(chunk + 1 < chunks ? chunk + 1 : 0);
+    }
     for (int panel = 0; panel < e.panels; ++panel) {
       const int first = e.first(panel), outs = e.count(panel);
       const float* rows[kPanelQuads];
-      for (int o = 0; o < kPanelQuads; ++o) rows[o] = filters_of(panel, o);
-      transform_filters<Tile>(outs, rows, a.in_list + chunk, count, a.panel, group_step);
-      // While this panel is multiplied the next one's filters arrive, if the list leaves gaps that the hardware cannot
-      // foresee: the first passes fetch the line in which each begins, further ones the line in which it ends.
-      const bool more = panel + 1 < e.panels;
-      const int next_panel = more ? panel + 1 : 0, next_outs = e.count(next_panel);
-      const std::int32_t* next_list = a.in_list + chunk + (more || chunk + 2 * a.chunk > a.in_count ? 0 : a.chunk);
-      const float* next[2 * kPanel];
-      for (int o = 0; o < next_outs; ++o) {
-        next[o] = filters_of(next_panel, o);
-        next[o + next_outs] = next[o] + 8;
+      for (int o = 0; o < kPanelQuads; ++o) rows[o] = filters_of(plane_begin + e.out(panel, o));
+      transform_filters<Tile>(outs, rows, a.in_list + begin, count, a.panel, group_step);
+      // While this panel is multiplied the filters of the next one arrive: of the same chunk, of the next chunk, or of the
+      // outputs after these. Lists without gaps are left to the hardware, which foresees them.
+      AheadOf<kWinogradTiles / kTileGroup * Tile::kGroups> ahead(whole * Tile::kGroups, count / 2);
+      if (gaps) {
+        const bool more = panel + 1 < e.panels, wraps = !more && chunk + 1 < chunks;
+        const int next = wraps ? plane_begin : plane_begin + first + outs;
+        const int next_outs = more ? e.count(panel + 1) : e.count(0), left = a.out.count - next;
+        for (int o = 0; o < next_outs && o < left; ++o) ahead.add(filters_of(next + o), more && chunks > 1 ? used : used_next);
       }
-      int to_fetch = a.in_count < a.in_channels ? 2 * next_outs : 0;
-      const float* const* fetched = next;
-      const int whole = e.whole();
-      for (int g = 0; g < Tile::kGroups; ++g) {
-        const float* transformed = a.transformed + g * e.groups * e.tiles_step + chunk * kGroupFloats;
+      for (int g = 0, fetched = 0; g < Tile::kGroups; ++g) {
+        const float* transformed = a.transformed + g * e.groups * e.tiles_step + begin * kGroupFloats;
         float* sums = a.sums + first * e.sum_out + g * e.sum_group;
-        const auto multiply = [&](MultiplyFreshFunction function, int begin, int end) {
-          if (begin == end) return;
-          function(a.panel + g * group_step, transformed + begin * e.tiles_step, e.tiles_step, end - begin, count,
-                   chunk == 0, sums + begin * kGroupFloats, e.sum_out, fetched, next_list);
+        const auto multiply = [&](MultiplyFreshFunction function, int from, int to) {
+          if (from == to) return;
+          function(a.panel + g * group_step, transformed + from * e.tiles_step, e.tiles_step, to - from, count, chunk == 0,
+                   sums + from * kGroupFloats, e.sum_out, ahead.passes + fetched);
         };
-        const int fetching = to_fetch < whole ? to_fetch : whole;
+        const int fetching = ahead.count - fetched < whole ? ahead.count - fetched : whole;
         multiply(multiply_fresh_function<true>(outs, 2), 0, fetching);
         multiply(multiply_fresh_function<false>(outs, 2), fetching, whole);
         multiply(multiply_fresh_function<false>(outs, 1), whole, e.groups);
-        to_fetch -= fetching;
         fetched += fetching;
       }
     }
