@@ -78,6 +78,7 @@ struct PackedArgs {
   int groups, in_group, out_group;
   int block_pixels;  // output pixels of one block, a multiple of a strip
   int splits;        // units that share a block when there is one group
+  bool far;          // weights come from a far cache or from memory
   ConvOutput out;
   float* packed;
 };

@@ -12,9 +12,11 @@ constexpr std::int64_t kBlockFloats = 48 << 10;
 // Blocks are whole strips, so they may take a little more: this many pixels.
 constexpr int kMorePixels = 16;
 constexpr int kMinBlockPixels = 32;  // a multiple of every strip
-// Units of a layer, about: enough for a few threads. One alone does better with larger blocks, for which weights pass by
-// less often.
-constexpr int kUnits = 8, kUnitsAlone = 4;
+// Units of a layer, about: enough for a few threads. One alone takes the largest blocks that fit, for which weights pass by
+// least often.
+constexpr int kUnits = 8;
+// Weights that do not stay in a common second-level cache until the next image.
+constexpr std::int64_t kFarWeights = 1 << 18;
 
 // Active inputs of a group are at most this many; with one group the count is known.
 int inputs_of(const ConvPlan& plan, const ConvTask& task) {
@@ -23,7 +25,7 @@ int inputs_of(const ConvPlan& plan, const ConvTask& task) {
 
 int block_pixels(const ConvPlan& plan, const ConvTask& task) {
   const ConvShape& s = plan.shape;
-  const int units = task.threads == 1 ? kUnitsAlone : kUnits;
+  const int units = task.threads == 1 ? 1 : kUnits;
   const int strip = 2 * plan.kernels->lanes;
   const std::int64_t pixels = std::int64_t{s.output.height} * s.output.width;
   const std::int64_t depth = std::max<std::int64_t>(1, static_cast<std::int64_t>(inputs_of(plan, task)) * plan.taps());
@@ -86,6 +88,7 @@ void run_packed(const ConvPlan& plan, const ConvTask& task, int unit_begin, int 
   args.out_group = s.out_channels / s.groups;
   args.block_pixels = block_pixels(plan, task);
   args.splits = splits_of(task, blocks_of(plan, args.block_pixels));
+  args.far = std::int64_t{s.out_channels} * args.in_group * plan.taps() >= kFarWeights;
   args.out = conv_output(plan, task);
   args.packed = scratch.thread;
   plan.kernels->packed(args, unit_begin, unit_end);

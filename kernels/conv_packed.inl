@@ -6,6 +6,10 @@ namespace penstock {
 namespace PENSTOCK_ISA {
 
 constexpr int kStrip = 2 * kLanes;
+// Weights are fetched ahead of kernels of so many taps, for at most so many inputs, in the first strips of a block. With
+// AVX-512 a pass takes half as long, and fetching in it gains nothing.
+constexpr bool kFetchPacked = kLanes < 16;
+constexpr int kFetchTaps = 9, kFetchInputs = 512, kFetchStrips = 64;
 
 // A run of output pixels of one row inside a strip.
 struct StripRun {
@@ -87,10 +91,12 @@ static void pack_strip(const PackedArgs& a, const Strip& strip, int slot_begin, 
   pack_copies<kStride, 0>(a, copies, n, slot_begin, slot_end, to);
 }
 
-// O outputs x V vectors from `packed`, finished, to `to`; kTaps is the number of taps when it is known, else 0.
-template <int O, int V, int kTaps>
+// O outputs x V vectors from `packed`, finished, to `to`; kTaps is the number of taps when it is known, else 0. With kFetch
+// every input's turn fetches two lines of weights where `ahead` says.
+template <int O, int V, int kTaps, bool kFetch>
 static void multiply_strip(const PackedArgs& a, const float* const* rows, const std::int32_t* list, int count,
-                           int first_channel, const float* packed, int plane, float* to, std::ptrdiff_t step) {
+                           int first_channel, const float* packed, int plane, float* to, std::ptrdiff_t step,
+                           const Ahead* ahead) {
   Vec acc[O][V];
 #pragma GCC unroll 12
   for (int o = 0; o < O; ++o) {
@@ -101,7 +107,14 @@ static void multiply_strip(const PackedArgs& a, const float* const* rows, const 
 #pragma GCC unroll 12
   for (int o = 0; o < O; ++o) weights[o] = rows[o];
   const int taps = kTaps ? kTaps : a.tap_count;
+  const float* const ahead_row = kFetch ? ahead->row : nullptr;
+  const std::int32_t* ahead_places = kFetch ? ahead->places : nullptr;
   for (const std::int32_t* end = list + count; list != end; ++list) {
+    if (kFetch) {
+      fetch(ahead_row + ahead_places[0]);
+      fetch(ahead_row + ahead_places[1]);
+      ahead_places += 2;
+    }
     const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(*list - first_channel) * taps;
 #pragma GCC unroll 9
     for (int t = 0; t < taps; ++t) {
@@ -128,17 +141,19 @@ static void multiply_strip(const PackedArgs& a, const float* const* rows, const 
 }
 
 using StripFunction = void (*)(const PackedArgs&, const float* const*, const std::int32_t*, int, int, const float*,
-                               int, float*, std::ptrdiff_t);
+                               int, float*, std::ptrdiff_t, const Ahead*);
 
-template <int kTaps>
+template <int kTaps, bool kFetch>
 static StripFunction strip_function(int outs, int vectors) {
-  return pick_function<2>(outs, vectors, [](auto o, auto v) -> StripFunction { return multiply_strip<o, v, kTaps>; });
+  return pick_function<2>(outs, vectors,
+                          [](auto o, auto v) -> StripFunction { return multiply_strip<o, v, kTaps, kFetch>; });
 }
 
-static StripFunction strip_function(int taps, int outs, int vectors) {
-  if (taps == 1) return strip_function<1>(outs, vectors);
-  if (taps == 9) return strip_function<9>(outs, vectors);
-  return strip_function<0>(outs, vectors);
+static StripFunction strip_function(int taps, bool fetches, int outs, int vectors) {
+  if (taps == 1) return strip_function<1, false>(outs, vectors);
+  if (taps == kFetchTaps && fetches) return strip_function<kFetchTaps, kFetchPacked>(outs, vectors);
+  if (taps == kFetchTaps) return strip_function<kFetchTaps, false>(outs, vectors);
+  return strip_function<0, false>(outs, vectors);
 }
 
 // Copies finished pixels from a buffer of one strip to the rows they belong to. Whole vectors may run over a run's end as
@@ -179,24 +194,38 @@ static void packed_block(const PackedArgs& a, int plane_begin, int plane_end, in
   const int outs = plane_end - plane_begin;
   const int panels = (outs + kPanel - 1) / kPanel;
   const ConvOutput& out = a.out;
+  const int inputs = slot_end - slot_begin, strips = (pixel_end - pixel_begin + kStrip - 1) / kStrip;
+  const bool fetches = kFetchPacked && a.far && a.tap_count == kFetchTaps && inputs < a.in_group && inputs <= kFetchInputs;
+  UsedLines<kFetchInputs> used;
+  if (fetches) used.find(a.in_list + slot_begin, inputs, group * a.in_group, kFetchTaps);
+  const auto weights_of = [&](int plane) {
+    return a.weights + static_cast<std::ptrdiff_t>(out.list[plane]) * a.in_group * a.tap_count;
+  };
   for (int p = 0; p < panels; ++p) {
     const int first = plane_begin + p * outs / panels, last = plane_begin + (p + 1) * outs / panels;
     const float* rows[kPanel];
-    for (int o = first; o < last; ++o) {
-      rows[o - first] = a.weights + static_cast<std::ptrdiff_t>(out.list[o]) * a.in_group * a.tap_count;
+    for (int o = first; o < last; ++o) rows[o - first] = weights_of(o);
+    // While this panel is multiplied the weights of the next one arrive.
+    AheadOf<kFetchStrips> ahead(strips, 2 * inputs);
+    if (fetches && p + 1 < panels) {
+      const int next_last = plane_begin + (p + 2) * outs / panels;
+      for (int o = last; o < next_last; ++o) ahead.add(weights_of(o), used);
     }
     float* plane = out.planes + first * out.stride + out.origin;
     const float* packed = a.packed;
     y = first_y;
     x = first_x;
-    for (int pixel = pixel_begin; pixel < pixel_end; pixel += kStrip, packed += strip_floats) {
+    int pass = 0;
+    for (int pixel = pixel_begin; pixel < pixel_end; pixel += kStrip, packed += strip_floats, ++pass) {
       next_strip(a, y, x, strip);
-      const StripFunction multiply = strip_function(a.tap_count, last - first, strip.pixels > kLanes ? 2 : 1);
+      const Ahead* to_fetch = pass < ahead.count ? ahead.passes + pass : nullptr;
+      const StripFunction multiply =
+          strip_function(a.tap_count, to_fetch != nullptr, last - first, strip.pixels > kLanes ? 2 : 1);
       const bool whole = strip.runs[0].count == kStrip;
       // Runs are read a vector at a time, so the buffer has one more vector than the strips.
       float buffer[kPanel * kStrip + kLanes];
       multiply(a, rows, a.in_list + slot_begin, slot_end - slot_begin, group * a.in_group, packed, first,
-               whole ? plane + strip.runs[0].output : buffer, whole ? out.stride : kStrip);
+               whole ? plane + strip.runs[0].output : buffer, whole ? out.stride : kStrip, to_fetch);
       if (whole) continue;
       const int later = pixel_end - pixel - strip.pixels;
       for (int o = 0; o < last - first; ++o) store_runs(strip, buffer + o * kStrip, plane + o * out.stride, later);

@@ -3,6 +3,8 @@
 
 #include "conv_store.inl"
 
+#include "conv_ahead.inl"
+
 #include "conv_direct.inl"
 
 #include "conv_packed.inl"

@@ -17,7 +17,6 @@ constexpr int kPanelFloats = kPanelQuads * 4;
 }  // namespace PENSTOCK_ISA
 }  // namespace penstock
 
-#include "conv_ahead.inl"
 #include "conv_winograd_forward.inl"
 
 #include "conv_winograd_multiply.inl"

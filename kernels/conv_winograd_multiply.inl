@@ -256,17 +256,17 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
   const auto begin_of = [&](int chunk) { return static_cast<int>(static_cast<std::int64_t>(chunk) * a.in_count / chunks); };
   const bool gaps = a.in_count < a.in_channels;
   const int whole = e.whole();
-  UsedLines<kWinogradChunk> used, used_next;  // of this chunk's filters and of the next one's; the first follows the last
-  const auto find_used = [&](int chunk) {
-    return UsedLines<kWinogradChunk>(a.in_list + begin_of(chunk), begin_of(chunk + 1) - begin_of(chunk), 9);
+  // Of the filters of even chunks and of odd ones. After the last chunk the first one follows.
+  UsedLines<kWinogradChunk> used[2];
+  const auto find_used = [&](int chunk, UsedLines<kWinogradChunk>& lines) {
+    lines.find(a.in_list + begin_of(chunk), begin_of(chunk + 1) - begin_of(chunk), 0, 9);
   };
-  if (gaps) used_next = find_used(0);
+  if (gaps) find_used(0, used[0]);
   for (int chunk = 0; chunk < chunks; ++chunk) {
     const int begin = begin_of(chunk), count = begin_of(chunk + 1) - begin;
-    if (gaps && chunks > 1) {
-      used = used_next;
-      used_next = find_used(chunk + 1 < chunks ? chunk + 1 : 0);
-    }
+    const auto& used_now = used[chunk % 2];
+    auto& used_next = used[chunks > 1 ? 1 - chunk % 2 : 0];
+    if (gaps && chunks > 1) find_used(chunk + 1 < chunks ? chunk + 1 : 0, used_next);
     for (int panel = 0; panel < e.panels; ++panel) {
       const int first = e.first(panel), outs = e.count(panel);
       const float* rows[kPanelQuads];
@@ -279,7 +279,7 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
         const bool more = panel + 1 < e.panels, wraps = !more && chunk + 1 < chunks;
         const int next = wraps ? plane_begin : plane_begin + first + outs;
         const int next_outs = more ? e.count(panel + 1) : e.count(0), left = a.out.count - next;
-        for (int o = 0; o < next_outs && o < left; ++o) ahead.add(filters_of(next + o), more && chunks > 1 ? used : used_next);
+        for (int o = 0; o < next_outs && o < left; ++o) ahead.add(filters_of(next + o), more ? used_now : used_next);
       }
       for (int g = 0, fetched = 0; g < Tile::kGroups; ++g) {
         const float* transformed = a.transformed + g * e.groups * e.tiles_step + begin * kGroupFloats;
