@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cpu.h"
+#include "exchange.h"
 #include "peak.h"
 #include "runtime.h"
 #include "team.h"
@@ -73,6 +74,38 @@ class Engine {
     return runtime_->run(request);
   }
 
+  // The same for a tensor of torch, in place: its results as another one, or None when it needs preparing first, or when an
+  // image is bad. `winners` as above; `size` is the results' shape after the batch.
+  nb::object run_tensor(nb::handle images, const In<std::int32_t, 1>& winners, const std::vector<std::int64_t>& size) {
+    const DlExchange* exchange = exchange_of(images.ptr());
+    DlTensor view;
+    if (!exchange || !view_floats(*exchange, images.ptr(), view) || view.rank != 4) return nb::none();
+    if (!fits_input(view.shape)) return nb::none();
+    std::vector<std::int64_t> shape{view.shape[0]};
+    std::int64_t values = runtime_->result_floats();
+    for (std::int64_t side : size) {
+      require(side >= 1 && values % side == 0, "results: wrong shape");
+      shape.push_back(side);
+      values /= side;
+    }
+    require(values == 1, "results: wrong shape");
+    RunRequest request = with_winners(winners);
+    DlOwned results = allocate_floats(*exchange, shape.data(), static_cast<int>(shape.size()));
+    if (!results) return nb::none();
+    request.images = floats_of(view);
+    request.count = view.shape[0];
+    request.results = floats_of(results->tensor);
+    std::int64_t bad;
+    {
+      nb::gil_scoped_release release;
+      bad = runtime_->run(request);
+    }
+    if (bad >= 0) return nb::none();
+    void* made = nullptr;
+    if (exchange->managed_to(results.release(), &made) != 0) nb::raise_python_error();
+    return nb::steal(static_cast<PyObject*>(made));
+  }
+
   std::int64_t run_recorded(const In<float, 4>& images, const In<std::int32_t, 1>& winners, const Out<float, 2>& results,
                             const Out<std::int64_t, 2>& macs, const Out<std::int32_t, 3>& active,
                             const Out<std::uint8_t, 2>& chosen, const Out<float, 2>& saliencies) {
@@ -116,23 +149,33 @@ class Engine {
   std::vector<int> knob_channels() const { return runtime_->program().knob_channels; }
 
  private:
-  RunRequest checked(const In<float, 4>& images, const In<std::int32_t, 1>& winners, const Out<float, 2>& results) {
+  template <typename Sizes>
+  bool fits_input(const Sizes& shape) const {
     const Program& program = runtime_->program();
     const Tensor& input = program.tensors[static_cast<std::size_t>(program.input)];
-    require(images.shape(1) == static_cast<std::size_t>(input.channels) &&
-                images.shape(2) == static_cast<std::size_t>(input.shape.height) &&
-                images.shape(3) == static_cast<std::size_t>(input.shape.width),
-            "images: wrong shape");
+    return shape[1] == input.channels && shape[2] == input.shape.height && shape[3] == input.shape.width;
+  }
+
+  RunRequest with_winners(const In<std::int32_t, 1>& winners) const {
+    const std::vector<int>& channels = runtime_->program().knob_channels;
+    require(winners.shape(0) == channels.size(), "winners: one number for each gated layer");
+    for (std::size_t i = 0; i < channels.size(); ++i)
+      require(winners.data()[i] >= 1 && winners.data()[i] <= channels[i], "winners: out of range");
+    RunRequest request;
+    request.winners = winners.data();
+    return request;
+  }
+
+  RunRequest checked(const In<float, 4>& images, const In<std::int32_t, 1>& winners, const Out<float, 2>& results) const {
+    std::int64_t shape[4];
+    for (std::size_t axis = 0; axis < 4; ++axis) shape[axis] = static_cast<std::int64_t>(images.shape(axis));
+    require(fits_input(shape), "images: wrong shape");
     require(results.shape(0) == images.shape(0) &&
                 results.shape(1) == static_cast<std::size_t>(runtime_->result_floats()),
             "results: wrong shape");
-    require(winners.shape(0) == program.knob_channels.size(), "winners: one number for each gated layer");
-    for (std::size_t i = 0; i < program.knob_channels.size(); ++i)
-      require(winners.data()[i] >= 1 && winners.data()[i] <= program.knob_channels[i], "winners: out of range");
-    RunRequest request;
+    RunRequest request = with_winners(winners);
     request.images = images.data();
-    request.count = static_cast<std::int64_t>(images.shape(0));
-    request.winners = winners.data();
+    request.count = shape[0];
     request.results = results.data();
     return request;
   }
@@ -288,6 +331,7 @@ NB_MODULE(_native, module) {
            nb::arg("format"), nb::arg("tensors"), nb::arg("ops"), nb::arg("scalars"), nb::arg("args"), nb::arg("weights"),
            nb::arg("layers"), nb::arg("knobs"), nb::arg("isa"), nb::arg("threads"))
       .def("run", &Engine::run)
+      .def("run_tensor", &Engine::run_tensor)
       .def("run_recorded", &Engine::run_recorded)
       .def("run_timed", &Engine::run_timed)
       .def_prop_ro("arena_bytes", &Engine::arena_bytes)

@@ -44,6 +44,19 @@ def test_torch_gives_torch_and_numpy_gives_numpy(engine: Engine, images: torch.T
     np.testing.assert_array_equal(ours.numpy(), theirs)
 
 
+def test_results_are_ordinary_tensors_that_outlive_the_engine(gated: nn.Module, images: torch.Tensor) -> None:
+    engine = engines.compile(gated, images)
+    first = engine(images.clone().requires_grad_())
+    kept = first.clone()
+    assert (first.device.type, first.dtype, first.requires_grad) == ("cpu", torch.float32, False)
+    assert first.is_contiguous()
+    second = engine(images[:2] * 2)
+    del engine
+    torch.testing.assert_close(first, kept, rtol=0, atol=0)
+    second += 1
+    assert second.shape == (2, 10)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -54,6 +67,11 @@ def test_torch_gives_torch_and_numpy_gives_numpy(engine: Engine, images: torch.T
         lambda x: x.repeat(1, 1, 1, 2)[..., ::2].repeat(1, 1, 1, 2)[..., :32] * 0 + x,
         lambda x: np.asfortranarray(x.numpy()),
         lambda x: x.clone().requires_grad_(),
+        lambda x: torch._neg_view(
+            -x
+        ),  # contiguous, but read as it lies every value would have the wrong sign
+        lambda x: torch.cat([x, x])[5:],
+        lambda x: torch.nn.Parameter(x),
     ],
 )
 def test_double_precision_and_any_memory_layout_are_taken(

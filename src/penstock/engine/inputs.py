@@ -30,7 +30,7 @@ def to_images(x: Any, expected: tuple[int, int, int]) -> Images:
                 f"the engine runs on the CPU and the images are on {x.device}; give images.cpu()"
             )
         _check(tuple(x.shape), x.is_floating_point(), str(x.dtype), expected)
-        x = x.detach()
+        x = x.detach().resolve_neg()
         return np.ascontiguousarray((x if x.dtype == torch.float32 else x.to(torch.float32)).numpy())
     if isinstance(x, np.ndarray):
         _check(x.shape, np.issubdtype(x.dtype, np.floating), str(x.dtype), expected)
