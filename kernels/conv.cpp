@@ -214,6 +214,11 @@ std::int64_t conv_weights(const ConvPlan& plan) {
   return std::int64_t{s.out_channels} * (s.in_channels / s.groups) * plan.taps();
 }
 
+bool conv_takes_bare(const ConvPlan& plan) {
+  const ConvShape& s = plan.shape;
+  return plan.rows.bare_pitch > 0 && (s.output.height - 1) * s.stride_h + s.kernel_h - s.pad_h >= s.input.height;
+}
+
 int conv_stages(const ConvPlan& plan, const ConvTask& task) {
   switch (conv_algorithm(plan, task.in_count, task.out_count)) {
     case ConvAlgorithm::winograd2:

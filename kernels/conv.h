@@ -69,6 +69,7 @@ struct ConvTask {
   const float* gain = nullptr;  // out_count values, gain[p] belongs to out_list[p]; null means 1
   const float* bias = nullptr;  // by channel, in the place of the plan's; null means that
   int threads = 1;  // that will share the units: more threads, smaller units, the same results
+  bool bare = false;  // the input is bare (see conv_takes_bare)
 };
 
 // Memory that one running task needs besides its planes, both 64-byte aligned, contents undefined before and after.
@@ -99,6 +100,10 @@ ConvAlgorithm conv_algorithm(const ConvPlan& plan, int in_count, int out_count);
 std::int64_t conv_macs(const ConvPlan& plan, const ConvTask& task);
 
 std::int64_t conv_weights(const ConvPlan& plan);  // floats of its filters
+
+// Whether tasks may give the input as an image comes: planes of height times width floats without margins, one after the
+// other, of which every row is read and nothing before or after them.
+bool conv_takes_bare(const ConvPlan& plan);
 
 int conv_stages(const ConvPlan& plan, const ConvTask& task);
 int conv_units(const ConvPlan& plan, const ConvTask& task, int stage);

@@ -31,6 +31,8 @@ struct RowsPlan {
   std::vector<float> zero_row;
   int pitch = 0;
   int beside = 1;  // tile rows that are computed side by side
+  int bare_pitch = 0;  // of copies of bare rows; 0 when the input must have margins
+  std::size_t bare_offset = 0;  // where copies begin in a thread's scratch
   std::size_t thread_floats = 0;
 };
 

@@ -95,6 +95,11 @@ void plan_rows(ConvPlan& plan, const float* weights) {
   r.pitch = ((columns + 15) / 16 | 1) * 16;
   r.zero_row.assign(2 * static_cast<std::size_t>(r.pitch + lanes), 0.0f);
   r.thread_floats = static_cast<std::size_t>(s.in_channels) * phases * positions * s.stride_w * r.pitch;
+  if (s.in_channels > kMostChannels) return;
+  // An image may come bare. The rows of a tile are copied to where they have margins, one channel and phase at a time.
+  r.bare_pitch = static_cast<int>(r.zero_row.size());
+  r.bare_offset = r.thread_floats;
+  r.thread_floats += static_cast<std::size_t>(positions) * r.bare_pitch;
 }
 
 int rows_units(const ConvPlan& plan, const ConvTask& task) {
@@ -120,6 +125,14 @@ void run_rows(const ConvPlan& plan, const ConvTask& task, int unit_begin, int un
   args.rows = scratch.thread;
   args.rows_pitch = plan.rows.pitch;
   args.beside = plan.rows.beside;
+  args.copies = nullptr;
+  if (task.bare) {
+    args.in_stride = static_cast<std::ptrdiff_t>(s.input.height) * s.input.width;
+    args.in_origin = 0;
+    args.in_pitch = args.width = s.input.width;
+    args.copies = scratch.thread + plan.rows.bare_offset;
+    args.copies_pitch = plan.rows.bare_pitch;
+  }
   args.out = conv_output(plan, task);
   const ConvKernels& kernels = *plan.kernels;
   (s.kernel_h == 7 ? kernels.rows7 : s.stride_h == 2 ? kernels.rows3_by2 : kernels.rows3)(args, unit_begin, unit_end);

@@ -89,12 +89,21 @@ PENSTOCK_INLINE std::ptrdiff_t rows_at(const RowsArgs& a, int slot, int phase, i
 // `side` is the tile row's vector, when several are side by side.
 template <typename Rows>
 static void transform_rows(const RowsArgs& a, int tile_y, int side, int slot) {
-  const float* plane = a.input + slot * a.in_stride + a.in_origin - a.pad_w;
+  const float* plane = a.input + slot * a.in_stride + a.in_origin;
   for (int phase = 0; phase < Rows::kPhases; ++phase) {
     const float* row[Rows::kPositions];
     for (int r = 0; r < Rows::kPositions; ++r) {
       const int y = (tile_y * kRowsOut + r) * Rows::kStride + phase - a.pad_h;
-      row[r] = y < 0 || y >= a.height ? a.zero_row : plane + static_cast<std::ptrdiff_t>(y) * a.in_pitch;
+      const float* const from = plane + static_cast<std::ptrdiff_t>(y) * a.in_pitch;
+      if (y < 0 || y >= a.height) {
+        row[r] = a.zero_row;
+      } else if (a.copies) {
+        float* const copy = a.copies + r * a.copies_pitch;
+        std::memcpy(copy + a.pad_w, from, a.width * sizeof(float));
+        row[r] = copy;
+      } else {
+        row[r] = from - a.pad_w;
+      }
     }
     float* to = a.rows + rows_at<Rows>(a, slot, phase, 0) + side * kLanes;
     const std::ptrdiff_t step = rows_at<Rows>(a, 0, 0, 1);
@@ -211,6 +220,8 @@ static RowsFunction rows_function(int outs, int vectors) {
 template <typename Rows, int kBeside>
 static void run_rows_beside(const RowsArgs& a, int unit_begin, int unit_end) {
   const int panels = (a.out.count + kPanel - 1) / kPanel;
+  // Copies of rows have their margins from here on.
+  if (a.copies) clear(a.copies, Rows::kPositions * a.copies_pitch);
   for (int unit = unit_begin; unit < unit_end; ++unit) {
     const int tile_y = unit * kBeside;
     for (int slot = 0; slot < a.in_count; ++slot) {

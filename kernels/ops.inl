@@ -107,6 +107,27 @@ PENSTOCK_INLINE V evaluate(Function f, float slope, V v) {
   }
 }
 
+// Bits of the lanes of v that are infinite or not a number.
+PENSTOCK_INLINE VI not_finite(V v) { return (VI)(((VI)v & 0x7f800000) == 0x7f800000); }
+
+PENSTOCK_INLINE bool is_zero(VI bits) {
+  std::int32_t any = 0;
+  for (int i = 0; i < kLanes; ++i) any |= bits[i];
+  return any == 0;
+}
+
+static bool all_finite(const float* values, std::ptrdiff_t n) {
+  VI bad = VI{}, bad_too = VI{};
+  std::ptrdiff_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    bad |= not_finite(load(values + i));
+    bad_too |= not_finite(load(values + i + kLanes));
+  }
+  for (; i < n; ++i)
+    if (values[i] - values[i] != 0.0f) return false;
+  return is_zero(bad | bad_too);
+}
+
 static bool import_plane(const float* image, Planes shape, float* plane) {
   zero_padding(plane, shape);
   VI bad = VI{};
@@ -117,7 +138,7 @@ static bool import_plane(const float* image, Planes shape, float* plane) {
     int x = 0;
     for (; x + kLanes <= shape.width; x += kLanes) {
       const V v = load(from + x);
-      bad |= (VI)(((VI)v & 0x7f800000) == 0x7f800000);
+      bad |= not_finite(v);
       store(to + x, v);
     }
     for (; x < shape.width; ++x) {
@@ -126,8 +147,7 @@ static bool import_plane(const float* image, Planes shape, float* plane) {
       to[x] = v;
     }
   }
-  for (int i = 0; i < kLanes; ++i) good = good && bad[i] == 0;
-  return good;
+  return good && is_zero(bad);
 }
 
 static void export_plane(const float* plane, Planes shape, float* image) {
@@ -595,5 +615,5 @@ static void channel_norm(const float* in, Planes in_shape, int count, const floa
   }
 }
 
-static const OpKernels kTable = {import_plane, export_plane, summarise, combine_rows, dot_blocks, count_at_least, pool,
+static const OpKernels kTable = {all_finite, import_plane, export_plane, summarise, combine_rows, dot_blocks, count_at_least, pool,
                                  reduce_window, affine, add, apply, channel_norm};

@@ -48,6 +48,7 @@ class Loader {
     where_ = "the whole program";
     check(program_->output >= 0, "no result is exported");
     for (int channels : program_->knob_channels) check(channels > 0, "a gated layer has no convolution");
+    find_image_reader();
     return std::move(program_);
   }
 
@@ -340,6 +341,25 @@ class Loader {
     }
     check(op.in == op.inputs[0], "the first argument is the input");
     check(channels == at(op.out).channels, "channels do not add up");
+  }
+
+  // An image that only one convolution reads need not be copied, if that convolution takes it without margins. Summaries
+  // take whole vectors.
+  void find_image_reader() {
+    constexpr std::int64_t kVector = 16;
+    const Tensor& image = at(program_->input);
+    const int tensor = program_->input;
+    int reader = -1, readers = 0;
+    for (int i = 1; i < static_cast<int>(program_->ops.size()); ++i) {
+      const Op& op = program_->ops[static_cast<std::size_t>(i)];
+      const bool reads = op.in == tensor || op.in2 == tensor ||
+                         std::find(op.inputs.begin(), op.inputs.end(), tensor) != op.inputs.end();
+      if (!reads) continue;
+      ++readers;
+      if (op.kind == OpKind::conv && op.in == tensor && op.in2 != tensor && conv_takes_bare(*op.plan)) reader = i;
+    }
+    const bool vectors = static_cast<std::int64_t>(image.shape.height) * image.shape.width % kVector == 0;
+    if (readers == 1 && vectors) program_->ops[0].reader = reader;
   }
 
   const RawProgram& raw_;

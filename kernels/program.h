@@ -91,6 +91,7 @@ struct Op {
   PoolShape window{};
   ConvPlanPtr plan;
   std::vector<int> inputs;  // concat
+  int reader = -1;          // import: the one convolution that reads the image bare, where the caller has it; else -1
 };
 
 struct Program {

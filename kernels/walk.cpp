@@ -61,6 +61,20 @@ bool Runtime::Walk::import_image(const Op& op, const float* image) {
   const std::int64_t area = static_cast<std::int64_t>(t.shape.height) * t.shape.width;
   make_dense(op.out);
   std::atomic<bool> good{true};
+  if (is_bare(op.out)) {
+    Live& bare = live(op.out);
+    bare.data = const_cast<float*>(image);  // never written: no operation has it for its result
+    const Op& reader = program_.ops[static_cast<std::size_t>(op.reader)];
+    // What the reader's gates will ask for anyway: a sum that is finite is a sum of finite values.
+    if (reader.knob >= 0 && (reader.summary == Summary::l1 || reader.summary == Summary::l2)) {
+      const float* sums = summaries(reader, bare);
+      if (kernels_.all_finite(sums, bare.count)) return true;
+    }
+    each(t.channels, t.channels * area, [&](int c, int) {
+      if (!kernels_.all_finite(image + c * area, area)) good.store(false);
+    });
+    return good.load();
+  }
   each(t.channels, t.channels * area, [&](int c, int) {
     if (!kernels_.import_plane(image + c * area, t.shape, live(op.out).data + c * t.step())) good.store(false);
   });
@@ -86,11 +100,14 @@ const float* Runtime::Walk::summaries(const Op& op, const Live& in) {
   int& kind = context_.summary_kind[static_cast<std::size_t>(op.in)];
   if (kind == static_cast<int>(op.summary)) return out;  // another gate has asked for the same
   const int width = tensor(op.out).channels;
-  each(in.count, in.count * t.step(), [&](int p, int) {
+  const bool bare = is_bare(op.in);
+  const Planes shape = bare ? Planes{t.shape.height, t.shape.width, 0} : t.shape;
+  const std::int64_t step = bare ? static_cast<std::int64_t>(shape.height) * shape.width : t.step();
+  each(in.count, in.count * step, [&](int p, int) {
     // The channel's row of phi is needed next and far away; it arrives while the plane is summed.
     const float* row = op.phi + static_cast<std::int64_t>(in.list[p]) * width;
     for (int o = 0; o < std::min(width, kPrefetch); o += 16) __builtin_prefetch(row + o);
-    out[p] = kernels_.summarise(in.data + p * t.step(), t.shape, op.summary);
+    out[p] = kernels_.summarise(in.data + p * step, shape, op.summary);
   });
   kind = static_cast<int>(op.summary);
   return out;
@@ -119,7 +136,7 @@ int Runtime::Walk::choose_winners(const Op& op, const Live& in, int wanted, std:
   std::uint32_t threshold = 1;
   const int positive = at_least(1);
   const int taken = std::min(wanted, positive);
-  int ties = channels;  // how many of the values equal to the threshold are taken
+  int ties = channels;  // how many of the values equal to the threshold are taken: all, unless there are too many
   if (taken < positive) {
     std::uint32_t over = 0x7f800001u;  // more than infinity
     bool exact = false;
@@ -135,12 +152,20 @@ int Runtime::Walk::choose_winners(const Op& op, const Live& in, int wanted, std:
   // Written without branches: who wins is as good as random to the processor.
   float* const gains = context_.gains.data();
   int count = 0;
-  for (int o = 0; o < channels; ++o) {
-    const int equal = keys[o] == threshold;
-    list[count] = o;
-    gains[count] = g[o];
-    count += (keys[o] > threshold) | (equal & (ties > 0));
-    ties -= equal;
+  if (ties == channels) {
+    for (int o = 0; o < channels; ++o) {
+      list[count] = o;
+      gains[count] = g[o];
+      count += keys[o] >= threshold;
+    }
+  } else {
+    for (int o = 0; o < channels; ++o) {
+      const int equal = keys[o] == threshold;
+      list[count] = o;
+      gains[count] = g[o];
+      count += (keys[o] > threshold) | (equal & (ties > 0));
+      ties -= equal;
+    }
   }
   if (op.level_gain)
     for (int p = 0; p < count; ++p) gains[p] *= op.level_gain[level + list[p]];
@@ -189,7 +214,7 @@ void Runtime::Walk::conv(const Op& op) {
     if (op.level_bias) bias = op.level_bias + level;
   }
   ConvTask task{in.data, in.list, in.count, out.data, list, count, gains, bias,
-                team_ == nullptr ? 1 : team_->threads()};
+                team_ == nullptr ? 1 : team_->threads(), is_bare(op.in)};
   if (op.layer >= 0 && (macs_ || active_)) {
     const std::int64_t area = static_cast<std::int64_t>(t.shape.height) * t.shape.width;
     std::int64_t macs = conv_macs(*op.plan, task);

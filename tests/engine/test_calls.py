@@ -118,6 +118,10 @@ def test_a_pixel_that_is_not_finite_is_refused_with_the_image(
     np.testing.assert_array_equal(engine(images[:3]).numpy(), engine(bad[:3]).numpy())
 
 
+def test_pixels_whose_sum_overflows_are_finite_all_the_same(engine: Engine, images: torch.Tensor) -> None:
+    assert engine(torch.full_like(images, 3e38)).shape == (5, 10)
+
+
 @pytest.mark.parametrize("density", [0, -0.1, 1.1, float("nan"), "half", True, {"conv3": 0.0}])
 def test_a_density_out_of_range_is_refused(engine: Engine, images: torch.Tensor, density: Any) -> None:
     with pytest.raises(DensityError):
