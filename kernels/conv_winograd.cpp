@@ -43,10 +43,11 @@ static_assert(kSharedTiles <= kWinogradTiles);
 
 // Shared blocks with so few tiles, or so many weights, transform weights for every image as they are used (see
 // multiply_fresh): fetching transformed ones, four times as many bytes, would take longer. Others keep them, and use them
-// when more than this share of the inputs is active: of fewer, the gaps would be most of what is fetched.
+// when more than this share of the inputs is active: of fewer, the gaps would be most of what is fetched. With AVX-512 the
+// products take half as long and the transforms weigh more.
 constexpr int kFreshTiles = 16;
 constexpr std::int64_t kFreshPairs = 256 * 256;
-constexpr double kFreshShare = 0.4;
+constexpr double kFreshShare = 0.6, kFreshShareWide = 0.4;
 
 // Blocks that are not shared: more tiles read the weights less often, but their transformed input must stay in cache,
 // and scratch must stay a small share of the feature maps. It has room for kPlannedTiles of all channels; when fewer
@@ -116,7 +117,8 @@ std::size_t gathered_floats(const ConvPlan& plan, int in_count) {
 }
 
 bool uses_fresh(const ConvPlan& plan, const ConvTask& task) {
-  return plan.winograd.fresh || (plan.winograd.shared && task.in_count <= kFreshShare * plan.shape.in_channels);
+  const double share = plan.kernels->lanes == 16 ? kFreshShareWide : kFreshShare;
+  return plan.winograd.fresh || (plan.winograd.shared && task.in_count <= share * plan.shape.in_channels);
 }
 
 bool gathers(const ConvPlan& plan, const ConvTask& task) {
