@@ -2,8 +2,12 @@
 namespace penstock {
 namespace PENSTOCK_ISA {
 
+// Rows of planned weights that one pass fetches. One is enough for panels of 6, and two at a time are slower; with AVX-512
+// there are half as many passes for panels of 12.
+constexpr int kRowsAhead = kLanes == 16 ? 2 : 1;
+
 // One position group of O outputs and V vectors of tiles, over all active inputs, for `groups` groups of tiles one after
-// the other. With kFetch each group's pass fetches two rows of weights (`next`) that will be needed soon: the list
+// the other. With kFetch each group's pass fetches kRowsAhead rows of weights (`next`) that will be needed soon: the list
 // leaves gaps in them that the hardware cannot foresee.
 template <int O, int V, bool kFetch>
 static void multiply_tiles(const float* const* weights, const float* const* next, const float* transformed,
@@ -12,21 +16,20 @@ static void multiply_tiles(const float* const* weights, const float* const* next
   const float* w[O];
 #pragma GCC unroll 12
   for (int o = 0; o < O; ++o) w[o] = weights[o];
-  for (int group = 0; group < groups; ++group, transformed += tiles_step, sums += kGroupFloats, next += 2) {
+  for (int group = 0; group < groups; ++group, transformed += tiles_step, sums += kGroupFloats) {
     Vec acc[O][V];
 #pragma GCC unroll 12
     for (int o = 0; o < O; ++o) {
 #pragma GCC unroll 2
       for (int v = 0; v < V; ++v) acc[o][v] = zero();
     }
-    const float* next0 = kFetch ? next[0] : nullptr;
-    const float* next1 = kFetch ? next[1] : nullptr;
+    const float* ahead[kRowsAhead];
+    for (int r = 0; r < kRowsAhead; ++r) ahead[r] = kFetch ? next[group * kRowsAhead + r] : nullptr;
     const float* at_tiles = transformed;
     for (const std::int32_t *list = in_list, *end = list + count; list != end; ++list, at_tiles += kGroupFloats) {
       const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(*list) * 4;
       if (kFetch) {
-        __builtin_prefetch(next0 + at);
-        __builtin_prefetch(next1 + at);
+        for (int r = 0; r < kRowsAhead; ++r) fetch(ahead[r] + at);
       }
       Vec tiles[V];
 #pragma GCC unroll 2
@@ -140,7 +143,7 @@ struct Extent {
 template <typename Tile>
 static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int plane_begin) {
   const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(a.in_channels) * 4;
-  // Where each output's weights begin; the last stands in for one more, because rows are fetched in pairs.
+  // Where each output's weights begin; the last stands in for one more, because rows may be fetched in pairs.
   const float* begins[kWinogradOuts + 1];
   for (int o = 0; o < e.outs; ++o) {
     begins[o] = a.weights + static_cast<std::ptrdiff_t>(a.out.list[plane_begin + o]) * Tile::kGroups * row;
@@ -166,7 +169,7 @@ static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int p
       };
       // The first passes fetch the next turn's rows; the last group of tiles may be half full.
       const int whole = e.whole();
-      const int to_fetch = (next_outs + 1) / 2, fetching = to_fetch < whole ? to_fetch : whole;
+      const int to_fetch = (next_outs + kRowsAhead - 1) / kRowsAhead, fetching = to_fetch < whole ? to_fetch : whole;
       multiply(multiply_function<true>(outs, 2), 0, fetching);
       multiply(multiply_function<false>(outs, 2), fetching, whole);
       multiply(multiply_function<false>(outs, 1), whole, e.groups);
