@@ -149,8 +149,7 @@ class Engine {
   std::vector<int> knob_channels() const { return runtime_->program().knob_channels; }
 
  private:
-  template <typename Sizes>
-  bool fits_input(const Sizes& shape) const {
+  bool fits_input(const std::int64_t* shape) const {
     const Program& program = runtime_->program();
     const Tensor& input = program.tensors[static_cast<std::size_t>(program.input)];
     return shape[1] == input.channels && shape[2] == input.shape.height && shape[3] == input.shape.width;

@@ -1,7 +1,7 @@
 // Fetching weights ahead. A list of channels leaves gaps in them that the hardware cannot foresee.
 //
 // What is fetched waits in the few line buffers that the product's own loads need too, so it is fetched evenly: one line for
-// every 12 products or so. Twice as many, or all of them in the first passes, gain nothing or lose, for then the product waits.
+// every 24 products or more. Twice as many, or all of them in the first passes, gain nothing or lose, for then the product waits.
 namespace penstock {
 namespace PENSTOCK_ISA {
 
@@ -22,7 +22,8 @@ struct UsedLines {
   int count = 0;
 
   // Of `inputs` channels of `list`, at most kMost, the row beginning with channel `first`; `size` floats each, at most a line.
-  void find(const std::int32_t* list, int inputs, int first, int size) {
+  // A pass may begin at any of the lines and has up to `turns` turns, at most two an input of kMost.
+  void find(const std::int32_t* list, int inputs, int first, int size, int turns) {
     constexpr int kLine = 16;
     int last = -1;
     count = 0;
@@ -32,8 +33,8 @@ struct UsedLines {
       last = end / kLine;
       if (begin / kLine != last) places[count++] = end;
     }
-    // A pass may begin at any of them and has at most two turns an input.
-    for (int i = 0; i < 2 * inputs; ++i) places[count + i] = places[count - 1];
+    if (count == 0) return;
+    for (int i = 0; i < turns; ++i) places[count + i] = places[count - 1];
   }
 };
 

@@ -128,8 +128,7 @@ struct RowsArgs {
   float* rows;  // the unit's transformed input
   std::ptrdiff_t rows_pitch;
   int beside;  // tile rows of a unit: 2 lie side by side, a vector each, where a row would not fill two vectors
-  float* copies;  // where rows of a bare input, `width` floats, are copied and have margins; or null
-  int width;
+  float* copies;  // where rows of a bare input, in_pitch floats each, are copied and have margins; or null
   std::ptrdiff_t copies_pitch;
   ConvOutput out;
 };

@@ -88,7 +88,7 @@ void run_packed(const ConvPlan& plan, const ConvTask& task, int unit_begin, int 
   args.out_group = s.out_channels / s.groups;
   args.block_pixels = block_pixels(plan, task);
   args.splits = splits_of(task, blocks_of(plan, args.block_pixels));
-  args.far = std::int64_t{s.out_channels} * args.in_group * plan.taps() >= kFarWeights;
+  args.far = conv_weights(plan) >= kFarWeights;
   args.out = conv_output(plan, task);
   args.packed = scratch.thread;
   plan.kernels->packed(args, unit_begin, unit_end);

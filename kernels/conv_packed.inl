@@ -197,7 +197,7 @@ static void packed_block(const PackedArgs& a, int plane_begin, int plane_end, in
   const int inputs = slot_end - slot_begin, strips = (pixel_end - pixel_begin + kStrip - 1) / kStrip;
   const bool fetches = kFetchPacked && a.far && a.tap_count == kFetchTaps && inputs < a.in_group && inputs <= kFetchInputs;
   UsedLines<kFetchInputs> used;
-  if (fetches) used.find(a.in_list + slot_begin, inputs, group * a.in_group, kFetchTaps);
+  if (fetches) used.find(a.in_list + slot_begin, inputs, group * a.in_group, kFetchTaps, 2 * inputs);
   const auto weights_of = [&](int plane) {
     return a.weights + static_cast<std::ptrdiff_t>(out.list[plane]) * a.in_group * a.tap_count;
   };

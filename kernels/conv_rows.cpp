@@ -129,7 +129,7 @@ void run_rows(const ConvPlan& plan, const ConvTask& task, int unit_begin, int un
   if (task.bare) {
     args.in_stride = static_cast<std::ptrdiff_t>(s.input.height) * s.input.width;
     args.in_origin = 0;
-    args.in_pitch = args.width = s.input.width;
+    args.in_pitch = s.input.width;
     args.copies = scratch.thread + plan.rows.bare_offset;
     args.copies_pitch = plan.rows.bare_pitch;
   }

@@ -94,12 +94,14 @@ static void transform_rows(const RowsArgs& a, int tile_y, int side, int slot) {
     const float* row[Rows::kPositions];
     for (int r = 0; r < Rows::kPositions; ++r) {
       const int y = (tile_y * kRowsOut + r) * Rows::kStride + phase - a.pad_h;
-      const float* const from = plane + static_cast<std::ptrdiff_t>(y) * a.in_pitch;
       if (y < 0 || y >= a.height) {
         row[r] = a.zero_row;
-      } else if (a.copies) {
+        continue;
+      }
+      const float* const from = plane + static_cast<std::ptrdiff_t>(y) * a.in_pitch;
+      if (a.copies) {
         float* const copy = a.copies + r * a.copies_pitch;
-        std::memcpy(copy + a.pad_w, from, a.width * sizeof(float));
+        std::memcpy(copy + a.pad_w, from, a.in_pitch * sizeof(float));
         row[r] = copy;
       } else {
         row[r] = from - a.pad_w;

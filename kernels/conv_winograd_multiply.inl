@@ -262,7 +262,7 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
   // Of the filters of even chunks and of odd ones. After the last chunk the first one follows.
   UsedLines<kWinogradChunk> used[2];
   const auto find_used = [&](int chunk, UsedLines<kWinogradChunk>& lines) {
-    lines.find(a.in_list + begin_of(chunk), begin_of(chunk + 1) - begin_of(chunk), 0, 9);
+    lines.find(a.in_list + begin_of(chunk), begin_of(chunk + 1) - begin_of(chunk), 0, 9, a.chunk / 2);
   };
   if (gaps) find_used(0, used[0]);
   for (int chunk = 0; chunk < chunks; ++chunk) {

@@ -34,9 +34,9 @@ struct PoolShape {
 };
 
 struct OpKernels {
-  // Image plane (height x width, packed) into a plane with its padding; false when a value is not finite.
   // Whether n values are all finite.
   bool (*all_finite)(const float* values, std::ptrdiff_t n);
+  // Image plane (height x width, packed) into a plane with its padding; false when a value is not finite.
   bool (*import_plane)(const float* image, Planes shape, float* plane);
   // The packed values of a plane.
   void (*export_plane)(const float* plane, Planes shape, float* image);

@@ -615,5 +615,5 @@ static void channel_norm(const float* in, Planes in_shape, int count, const floa
   }
 }
 
-static const OpKernels kTable = {all_finite, import_plane, export_plane, summarise, combine_rows, dot_blocks, count_at_least, pool,
-                                 reduce_window, affine, add, apply, channel_norm};
+static const OpKernels kTable = {all_finite, import_plane, export_plane, summarise, combine_rows, dot_blocks,
+                                 count_at_least, pool, reduce_window, affine, add, apply, channel_norm};

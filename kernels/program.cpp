@@ -359,7 +359,7 @@ class Loader {
       if (op.kind == OpKind::conv && op.in == tensor && op.in2 != tensor && conv_takes_bare(*op.plan)) reader = i;
     }
     const bool vectors = static_cast<std::int64_t>(image.shape.height) * image.shape.width % kVector == 0;
-    if (readers == 1 && vectors) program_->ops[0].reader = reader;
+    if (readers == 1 && vectors) program_->image_reader = reader;
   }
 
   const RawProgram& raw_;

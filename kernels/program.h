@@ -91,7 +91,6 @@ struct Op {
   PoolShape window{};
   ConvPlanPtr plan;
   std::vector<int> inputs;  // concat
-  int reader = -1;          // import: the one convolution that reads the image bare, where the caller has it; else -1
 };
 
 struct Program {
@@ -101,6 +100,7 @@ struct Program {
   std::vector<int> knob_channels;  // C_out of each gated layer
   int layers = 0;
   int input = -1, output = -1;
+  int image_reader = -1;  // the one convolution that reads the image bare, where the caller has it; or -1
   std::int64_t arena_floats = 0;
   int max_channels = 0;
   Isa isa = Isa::baseline;

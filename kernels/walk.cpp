@@ -60,23 +60,21 @@ bool Runtime::Walk::import_image(const Op& op, const float* image) {
   const Tensor& t = tensor(op.out);
   const std::int64_t area = static_cast<std::int64_t>(t.shape.height) * t.shape.width;
   make_dense(op.out);
-  std::atomic<bool> good{true};
-  if (is_bare(op.out)) {
-    Live& bare = live(op.out);
-    bare.data = const_cast<float*>(image);  // never written: no operation has it for its result
-    const Op& reader = program_.ops[static_cast<std::size_t>(op.reader)];
+  Live& out = live(op.out);
+  const bool bare = is_bare(op.out);
+  if (bare) {
+    out.data = const_cast<float*>(image);  // never written: no operation has it for its result
+    const Op& reader = program_.ops[static_cast<std::size_t>(program_.image_reader)];
     // What the reader's gates will ask for anyway: a sum that is finite is a sum of finite values.
     if (reader.knob >= 0 && (reader.summary == Summary::l1 || reader.summary == Summary::l2)) {
-      const float* sums = summaries(reader, bare);
-      if (kernels_.all_finite(sums, bare.count)) return true;
+      if (kernels_.all_finite(summaries(reader, out), out.count)) return true;
     }
-    each(t.channels, t.channels * area, [&](int c, int) {
-      if (!kernels_.all_finite(image + c * area, area)) good.store(false);
-    });
-    return good.load();
   }
+  std::atomic<bool> good{true};
   each(t.channels, t.channels * area, [&](int c, int) {
-    if (!kernels_.import_plane(image + c * area, t.shape, live(op.out).data + c * t.step())) good.store(false);
+    const float* const from = image + c * area;
+    if (!(bare ? kernels_.all_finite(from, area) : kernels_.import_plane(from, t.shape, out.data + c * t.step())))
+      good.store(false);
   });
   return good.load();
 }

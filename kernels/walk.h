@@ -49,7 +49,7 @@ class Runtime::Walk {
   int choose_winners(const Op& op, const Live& in, int wanted, std::int64_t level, std::int32_t* list);
   const float* summaries(const Op& op, const Live& in);
   // Whether a tensor is the image in the caller's memory.
-  bool is_bare(int t) const { return t == program_.input && program_.ops[0].reader >= 0; }
+  bool is_bare(int t) const { return t == program_.input && program_.image_reader >= 0; }
   void pool(const Op& op);
   void adaptive_pool(const Op& op);
   void add(const Op& op);

@@ -67,9 +67,8 @@ def test_results_are_ordinary_tensors_that_outlive_the_engine(gated: nn.Module, 
         lambda x: x.repeat(1, 1, 1, 2)[..., ::2].repeat(1, 1, 1, 2)[..., :32] * 0 + x,
         lambda x: np.asfortranarray(x.numpy()),
         lambda x: x.clone().requires_grad_(),
-        lambda x: torch._neg_view(
-            -x
-        ),  # contiguous, but read as it lies every value would have the wrong sign
+        # Contiguous, but read as it lies every value would have the wrong sign.
+        lambda x: torch._neg_view(-x),
         lambda x: torch.cat([x, x])[5:],
         lambda x: torch.nn.Parameter(x),
     ],
