@@ -303,7 +303,7 @@ NB_MODULE(_native, module) {
   module.attr("OP_SCALARS") = kOpScalars;
   module.attr("VECTOR_SLACK") = kVectorSlack;
   // In the order of ConvAlgorithm.
-  module.attr("ALGORITHMS") = nb::make_tuple("automatic", "direct", "packed", "winograd2", "winograd4", "winograd_rows");
+  module.attr("ALGORITHMS") = nb::make_tuple("automatic", "direct", "packed", "winograd2", "winograd4", "winograd_rows", "outputs");
   module.def("isa_names", [] {
     std::vector<std::string> names;
     for (int i = 0; i < kIsaCount; ++i)

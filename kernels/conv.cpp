@@ -18,6 +18,7 @@ constexpr int kMaxSize = 1 << 15;      // of a plane's side
 constexpr int kMaxChannels = 1 << 20;  // keeps every product below inside 64 bits
 constexpr int kMaxKernel = 1 << 10;
 constexpr std::size_t kWeightSlack = 4;  // floats that a vector may read past the last filter
+constexpr std::int64_t kFarWeights = 1 << 18;  // floats that do not stay in a common second-level cache until the next image
 constexpr std::int64_t kMaxFloats = std::int64_t{1} << 33;
 
 const ConvKernels* kernels_of(Isa isa) {
@@ -123,6 +124,8 @@ std::string why_not(const ConvShape& s, ConvAlgorithm algorithm) {
       return winograd_fits(s) ? "" : "Winograd needs a 3x3 kernel with stride 1, dilation 1 and one group";
     case ConvAlgorithm::winograd_rows:
       return rows_fit(s) ? "" : "Winograd down the rows needs 3x3 with stride 1 or 2 or 7x7 with stride 2, dilation 1 and one group";
+    case ConvAlgorithm::outputs:
+      return outputs_fit(s) ? "" : "outputs in the lanes need one group";
   }
   return "unknown algorithm " + number(static_cast<int>(algorithm));
 }
@@ -164,6 +167,12 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
   const std::size_t count =
       static_cast<std::size_t>(shape.out_channels) * (shape.in_channels / shape.groups) * plan->taps();
   plan->weights.assign(weights, count, kWeightSlack);
+  for (int ky = 0; ky < shape.kernel_h; ++ky) {
+    for (int kx = 0; kx < shape.kernel_w; ++kx) {
+      const std::ptrdiff_t y = ky * shape.dilation_h - shape.pad_h, x = kx * shape.dilation_w - shape.pad_w;
+      plan->taps_in_place.push_back(shape.input.origin() + y * shape.input.pitch() + x);
+    }
+  }
   plan->algorithm = algorithm;
   const bool automatic = algorithm == ConvAlgorithm::automatic;
   const int tile = automatic ? choose_tile(*plan)
@@ -171,11 +180,13 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
   if (tile != 0) plan_winograd(*plan, weights, tile);
   if (automatic ? rows_suit(shape, kernels->lanes) : algorithm == ConvAlgorithm::winograd_rows) {
     plan_rows(*plan, weights);
+    if (automatic && outputs_suit(*plan)) plan_outputs(*plan);
     return plan;
   }
   if (automatic ? direct_suits(shape) : algorithm == ConvAlgorithm::direct) plan_direct(*plan);
   // Where Winograd fits but does not pay, channels are too few for packing to pay.
   if (automatic ? tile == 0 : algorithm == ConvAlgorithm::packed) plan_packed(*plan);
+  if (automatic ? tile == 0 && outputs_suit(*plan) : algorithm == ConvAlgorithm::outputs) plan_outputs(*plan);
   return plan;
 }
 
@@ -184,7 +195,7 @@ std::size_t conv_shared_scratch(const ConvPlan& plan) {
 }
 
 std::size_t conv_thread_scratch(const ConvPlan& plan) {
-  return std::max({plan.packed.thread_floats, winograd_thread_floats(plan), plan.rows.thread_floats});
+  return std::max({plan.packed.thread_floats, plan.outputs.thread_floats, winograd_thread_floats(plan), plan.rows.thread_floats});
 }
 
 ConvAlgorithm conv_algorithm(const ConvPlan& plan, int in_count, int out_count) {
@@ -209,6 +220,8 @@ std::int64_t conv_macs(const ConvPlan& plan, const ConvTask& task) {
   return pairs * s.kernel_h * s.kernel_w * s.output.height * s.output.width;
 }
 
+bool weights_are_far(const ConvPlan& plan) { return conv_weights(plan) >= kFarWeights; }
+
 std::int64_t conv_weights(const ConvPlan& plan) {
   const ConvShape& s = plan.shape;
   return std::int64_t{s.out_channels} * (s.in_channels / s.groups) * plan.taps();
@@ -216,7 +229,7 @@ std::int64_t conv_weights(const ConvPlan& plan) {
 
 bool conv_takes_bare(const ConvPlan& plan) {
   const ConvShape& s = plan.shape;
-  return plan.rows.bare_pitch > 0 && (s.output.height - 1) * s.stride_h + s.kernel_h - s.pad_h >= s.input.height;
+  return plan.rows.bare_pitch > 0 && !plan.outputs.used && (s.output.height - 1) * s.stride_h + s.kernel_h - s.pad_h >= s.input.height;
 }
 
 int conv_stages(const ConvPlan& plan, const ConvTask& task) {
@@ -237,6 +250,8 @@ int conv_units(const ConvPlan& plan, const ConvTask& task, int stage) {
       return direct_units(plan, task, stage);
     case ConvAlgorithm::packed:
       return packed_units(plan, task);
+    case ConvAlgorithm::outputs:
+      return outputs_units(plan, task);
     case ConvAlgorithm::winograd_rows:
       return rows_units(plan, task);
     default:
@@ -251,6 +266,8 @@ void run_conv(const ConvPlan& plan, const ConvTask& task, int stage, int unit_be
       return run_direct(plan, task, stage, unit_begin, unit_end, scratch);
     case ConvAlgorithm::packed:
       return run_packed(plan, task, unit_begin, unit_end, scratch);
+    case ConvAlgorithm::outputs:
+      return run_outputs(plan, task, unit_begin, unit_end, scratch);
     case ConvAlgorithm::winograd_rows:
       return run_rows(plan, task, unit_begin, unit_end, scratch);
     default:

@@ -35,6 +35,7 @@ enum class ConvAlgorithm : int {
   winograd2,  // F(2x2, 3x3): 3x3, stride 1, dilation 1, groups 1
   winograd4,  // F(4x4, 3x3): the same shapes
   winograd_rows,  // down the rows only: 3x3 with stride 1 or 7x7 with stride 2, dilation 1, groups 1
+  outputs,    // pixels read in place, outputs in the lanes; groups 1
 };
 
 struct ConvShape {

@@ -9,6 +9,8 @@ namespace PENSTOCK_ISA {
 // and only a part is fetched, to the first one.
 PENSTOCK_INLINE void fetch(const float* p) { __builtin_prefetch(p, 0, kLanes == 16 ? 3 : 2); }
 
+constexpr int kLine = 16;  // floats of a cache line
+
 // What a pass fetches: floats of a row of weights, one of each cache line.
 struct Ahead {
   const float* row;
@@ -24,7 +26,6 @@ struct UsedLines {
   // Of `inputs` channels of `list`, at most kMost, the row beginning with channel `first`; `size` floats each, at most a line.
   // A pass may begin at any of the lines and has up to `turns` turns, at most two an input of kMost.
   void find(const std::int32_t* list, int inputs, int first, int size, int turns) {
-    constexpr int kLine = 16;
     int last = -1;
     count = 0;
     for (int i = 0; i < inputs; ++i) {

@@ -26,6 +26,7 @@ int choose_tile(const ConvPlan& plan) {
 
 ConvAlgorithm choose_algorithm(const ConvPlan& plan, int in_count, int out_count) {
   const ConvShape& s = plan.shape;
+  if (plan.outputs.used && out_count >= plan.kernels->lanes) return ConvAlgorithm::outputs;
   if (plan.rows.used) return ConvAlgorithm::winograd_rows;
   if (plan.winograd.tile != 0 && in_count >= kWinogradChannels && out_count >= kWinogradChannels) {
     return plan.winograd.tile == 2 ? ConvAlgorithm::winograd2 : ConvAlgorithm::winograd4;

@@ -83,6 +83,28 @@ struct PackedArgs {
   float* packed;
 };
 
+// With outputs in the lanes: weights of a chunk of inputs are turned to [input][tap][output], then each run of pixels of a row
+// passes over them.
+struct OutputsArgs {
+  const float* input;  // plane 0, at its base
+  std::ptrdiff_t in_stride;
+  int in_pitch, stride_h, stride_w;
+  const std::ptrdiff_t* taps;  // as in PackedArgs
+  int tap_count;
+  const float* weights;  // [out][in][tap]
+  const std::int32_t* in_list;
+  int in_count, in_channels;
+  int units;  // among which the outputs are divided
+  int chunk;  // inputs at a time, at most kOutputsChunk
+  ConvOutput out;
+  float* panel;  // turned weights
+  float* sums;   // [pixel][output]
+  float* lines;  // pixels of one vector of outputs, line_floats apart
+  std::ptrdiff_t line_floats;
+};
+
+constexpr int kOutputsChunk = 128;
+
 // Winograd F(m x m, 3 x 3), m = 2 or 4: tiles of m x m outputs from (m + 2) x (m + 2) inputs, which become as many
 // positions, in groups of 4. A block is a run of tiles; its transformed input is [position group][group of
 // tiles][input][2 vectors], where a vector holds 4 positions of each of several tiles.
@@ -148,6 +170,7 @@ struct ConvKernels {
   int lanes;
   int winograd_panel;         // output channels that the inner loop computes together; divides kWinogradOuts
   int winograd_panel_floats;  // their weights for one input and position group
+  int output_vectors;         // vectors of outputs that a unit of `outputs` has at most
   WinogradKernels winograd2, winograd4;
   // Units are (panel, row block), panel-major; see run_direct() in conv_direct.inl for what a panel is.
   void (*direct)(const DirectArgs&, int unit_begin, int unit_end);
@@ -155,6 +178,8 @@ struct ConvKernels {
   void (*split)(const SplitArgs&, int slot_begin, int slot_end);
   // Units are (block, split), or (block, group) when there are several groups.
   void (*packed)(const PackedArgs&, int unit_begin, int unit_end);
+  // Units are parts of the outputs.
+  void (*outputs)(const OutputsArgs&, int unit_begin, int unit_end);
   // Units are tile rows, or as many as lie side by side.
   void (*rows3)(const RowsArgs&, int unit_begin, int unit_end);
   void (*rows3_by2)(const RowsArgs&, int unit_begin, int unit_end);

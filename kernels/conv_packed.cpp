@@ -15,8 +15,6 @@ constexpr int kMinBlockPixels = 32;  // a multiple of every strip
 // Units of a layer, about: enough for a few threads. One alone takes the largest blocks that fit, for which weights pass by
 // least often.
 constexpr int kUnits = 8;
-// Weights that do not stay in a common second-level cache until the next image.
-constexpr std::int64_t kFarWeights = 1 << 18;
 
 // Active inputs of a group are at most this many; with one group the count is known.
 int inputs_of(const ConvPlan& plan, const ConvTask& task) {
@@ -52,12 +50,6 @@ int splits_of(const ConvTask& task, int blocks) {
 void plan_packed(ConvPlan& plan) {
   const ConvShape& s = plan.shape;
   PackedPlan& p = plan.packed;
-  for (int ky = 0; ky < s.kernel_h; ++ky) {
-    for (int kx = 0; kx < s.kernel_w; ++kx) {
-      const std::ptrdiff_t y = ky * s.dilation_h - s.pad_h, x = kx * s.dilation_w - s.pad_w;
-      p.taps.push_back(s.input.origin() + y * s.input.pitch() + x);
-    }
-  }
   const int strip = 2 * plan.kernels->lanes;
   const std::int64_t depth = std::int64_t{s.in_channels / s.groups} * plan.taps();
   // A vector may be written past the last strip.
@@ -78,7 +70,7 @@ void run_packed(const ConvPlan& plan, const ConvTask& task, int unit_begin, int 
   args.in_pitch = s.input.pitch();
   args.stride_h = s.stride_h;
   args.stride_w = s.stride_w;
-  args.taps = plan.packed.taps.data();
+  args.taps = plan.taps_in_place.data();
   args.tap_count = plan.taps();
   args.weights = plan.weights.data();
   args.in_list = task.in_list;
@@ -88,7 +80,7 @@ void run_packed(const ConvPlan& plan, const ConvTask& task, int unit_begin, int 
   args.out_group = s.out_channels / s.groups;
   args.block_pixels = block_pixels(plan, task);
   args.splits = splits_of(task, blocks_of(plan, args.block_pixels));
-  args.far = conv_weights(plan) >= kFarWeights;
+  args.far = weights_are_far(plan);
   args.out = conv_output(plan, task);
   args.packed = scratch.thread;
   plan.kernels->packed(args, unit_begin, unit_end);

@@ -21,7 +21,11 @@ struct DirectPlan {
 };
 
 struct PackedPlan {
-  std::vector<std::ptrdiff_t> taps;
+  std::size_t thread_floats = 0;
+};
+
+struct OutputsPlan {
+  bool used = false;
   std::size_t thread_floats = 0;
 };
 
@@ -60,7 +64,9 @@ struct ConvPlan {
   ConvAlgorithm algorithm = ConvAlgorithm::automatic;  // as asked for
   ConvBuffer weights;  // [out][in / groups][tap], as given
   DirectPlan direct;
+  std::vector<std::ptrdiff_t> taps_in_place;  // from a plane's base to each tap of pixel (0, 0), for packed and outputs
   PackedPlan packed;
+  OutputsPlan outputs;
   RowsPlan rows;
   WinogradPlan winograd;
 
@@ -68,6 +74,8 @@ struct ConvPlan {
 };
 
 ConvOutput conv_output(const ConvPlan& plan, const ConvTask& task);
+
+bool weights_are_far(const ConvPlan& plan);
 
 // The Winograd tile that suits the layer (2 or 4), or 0.
 int choose_tile(const ConvPlan& plan);
@@ -85,6 +93,13 @@ void run_direct(const ConvPlan& plan, const ConvTask& task, int stage, int unit_
 void plan_packed(ConvPlan& plan);
 int packed_units(const ConvPlan& plan, const ConvTask& task);
 void run_packed(const ConvPlan& plan, const ConvTask& task, int unit_begin, int unit_end, const ConvScratch& scratch);
+
+bool outputs_fit(const ConvShape& shape);
+// Whether automatic choice may take it.
+bool outputs_suit(const ConvPlan& plan);
+void plan_outputs(ConvPlan& plan);
+int outputs_units(const ConvPlan& plan, const ConvTask& task);
+void run_outputs(const ConvPlan& plan, const ConvTask& task, int unit_begin, int unit_end, const ConvScratch& scratch);
 
 bool rows_fit(const ConvShape& shape);
 // Whether automatic choice takes it.

@@ -9,6 +9,8 @@
 
 #include "conv_packed.inl"
 
+#include "conv_outputs.inl"
+
 #include "conv_winograd.inl"
 
 #include "conv_rows.inl"
@@ -19,11 +21,13 @@ namespace PENSTOCK_ISA {
 static const ConvKernels kTable = {kLanes,
                                    kPanel,
                                    kPanelFloats,
+                                   kOutputVectors,
                                    {winograd_transform<Tile2>, winograd_gather<Tile2>, winograd_multiply<Tile2>},
                                    {winograd_transform<Tile4>, winograd_gather<Tile4>, winograd_multiply<Tile4>},
                                    run_direct,
                                    run_split,
                                    run_packed,
+                                   run_outputs,
                                    run_rows<Rows3>,
                                    run_rows<Rows3By2>,
                                    run_rows<Rows7>};

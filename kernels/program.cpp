@@ -274,7 +274,7 @@ class Loader {
       check(op.after == Function::none, "a function after an addition that is not there");
     }
     std::string why;
-    const auto algorithm = static_cast<ConvAlgorithm>(number(p[15], 0, static_cast<int>(ConvAlgorithm::winograd_rows), "algorithm"));
+    const auto algorithm = static_cast<ConvAlgorithm>(number(p[15], 0, static_cast<int>(ConvAlgorithm::outputs), "algorithm"));
     op.plan = plan_conv(s, kernel, bias, program_->isa, algorithm, why);
     check(op.plan != nullptr, why);
     op.shared_scratch = round_up(static_cast<std::int64_t>(conv_shared_scratch(*op.plan)));

@@ -45,9 +45,17 @@ PENSTOCK_INLINE Vec splat_quad(const float* p) { return _mm512_broadcast_f32x4(_
 // Quad q is the 4 floats at p[q] + offset.
 PENSTOCK_INLINE Vec load_quads(const float* const* p, std::ptrdiff_t offset) {
   Vec v = _mm512_castps128_ps512(_mm_loadu_ps(p[0] + offset));
-  v = _mm512_insertf32x4(v, _mm_loadu_ps(p[1] + offset), 1);
-  v = _mm512_insertf32x4(v, _mm_loadu_ps(p[2] + offset), 2);
-  return _mm512_insertf32x4(v, _mm_loadu_ps(p[3] + offset), 3);
+  // Not inserted: that takes the one port that shuffles.
+  v = _mm512_mask_broadcast_f32x4(v, 0x00f0, _mm_loadu_ps(p[1] + offset));
+  v = _mm512_mask_broadcast_f32x4(v, 0x0f00, _mm_loadu_ps(p[2] + offset));
+  return _mm512_mask_broadcast_f32x4(v, 0xf000, _mm_loadu_ps(p[3] + offset));
+}
+// Quad q goes to p + q * step.
+PENSTOCK_INLINE void store_quads(float* p, std::ptrdiff_t step, Vec v) {
+  _mm_storeu_ps(p, _mm512_castps512_ps128(v));
+  _mm_storeu_ps(p + step, _mm512_extractf32x4_ps(v, 1));
+  _mm_storeu_ps(p + 2 * step, _mm512_extractf32x4_ps(v, 2));
+  _mm_storeu_ps(p + 3 * step, _mm512_extractf32x4_ps(v, 3));
 }
 // Lanes 0, 2, 4, ... of the 2 * kLanes - 1 floats at p.
 PENSTOCK_INLINE Vec load_even(const float* p) {
@@ -112,6 +120,10 @@ PENSTOCK_INLINE Vec splat_quad(const float* p) {
 PENSTOCK_INLINE Vec load_quads(const float* const* p, std::ptrdiff_t offset) {
   return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p[0] + offset)), _mm_loadu_ps(p[1] + offset), 1);
 }
+PENSTOCK_INLINE void store_quads(float* p, std::ptrdiff_t step, Vec v) {
+  _mm_storeu_ps(p, _mm256_castps256_ps128(v));
+  _mm_storeu_ps(p + step, _mm256_extractf128_ps(v, 1));
+}
 PENSTOCK_INLINE Vec load_even(const float* p) {
   const Vec pairs = _mm256_shuffle_ps(load(p), load(p + 7), 0xd8);  // 0 2 | 8 10 | 4 6 | 12 14
   return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(pairs), 0xd8));
@@ -157,6 +169,7 @@ PENSTOCK_INLINE void store_lanes(float* p, Vec v, int begin, int end) {
 }
 PENSTOCK_INLINE Vec splat_quad(const float* p) { return load(p); }
 PENSTOCK_INLINE Vec load_quads(const float* const* p, std::ptrdiff_t offset) { return load(p[0] + offset); }
+PENSTOCK_INLINE void store_quads(float* p, std::ptrdiff_t, Vec v) { store(p, v); }
 PENSTOCK_INLINE Vec load_even(const float* p) { return Vec{p[0], p[2], p[4], p[6]}; }
 PENSTOCK_INLINE Vec zip_lo(Vec a, Vec b) { return __builtin_shuffle(a, b, VecInt{0, 4, 1, 5}); }
 PENSTOCK_INLINE Vec zip_hi(Vec a, Vec b) { return __builtin_shuffle(a, b, VecInt{2, 6, 3, 7}); }

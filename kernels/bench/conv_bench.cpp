@@ -81,6 +81,7 @@ struct Algorithm {
 const Algorithm kAlgorithms[] = {{"auto", ConvAlgorithm::automatic},
                                  {"direct", ConvAlgorithm::direct},
                                  {"packed", ConvAlgorithm::packed},
+                                 {"outputs", ConvAlgorithm::outputs},
                                  {"wino2", ConvAlgorithm::winograd2},
                                  {"wino4", ConvAlgorithm::winograd4}};
 

@@ -273,6 +273,7 @@ int main(int argc, char** argv) {
       failed += !check(c, isa, ConvAlgorithm::direct, "direct");
       failed += !check(c, isa, ConvAlgorithm::packed, "packed");
       ran += 3;
+      if (c.shape.groups == 1) failed += !check(c, isa, ConvAlgorithm::outputs, "outputs"), ++ran;
       if (suits_rows(c.shape)) failed += !check(c, isa, ConvAlgorithm::winograd_rows, "winograd_rows"), ++ran;
       if (!three_by_three) continue;
       failed += !check(c, isa, ConvAlgorithm::winograd2, "winograd2");
