@@ -62,6 +62,9 @@ constexpr std::size_t kGatherShare = 2;
 
 // A panel's weights for a chunk of inputs stay in a near cache; in layers with few inputs memory sets the limit.
 constexpr int kMostPanelFloats = 13824, kMostSmallPanelFloats = 9504;
+// In layers of many inputs, whose weights come from afar, a chunk has so few of them that their transformed tiles stay there too:
+// what is fetched ahead and what comes from the second-level cache wait in the same buffers. With AVX-512 there is no such gain.
+constexpr int kManyInputs = 256, kMostInputs = 28;
 
 constexpr int kTransformUnit = 8;  // input channels of one unit
 
@@ -184,7 +187,8 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
     const bool small = s.in_channels <= 128;
     const int pass_floats = groups * plan.kernels->winograd_panel_floats;  // of one input
     const int most = small ? kMostSmallPanelFloats : kMostPanelFloats;
-    w.chunk = std::min(small ? kWinogradChunk / 2 : kWinogradChunk, most / pass_floats);
+    const int inputs = small ? kWinogradChunk / 2 : lanes < 16 && s.in_channels >= kManyInputs ? kMostInputs : kWinogradChunk;
+    w.chunk = std::min(inputs, most / pass_floats);
     w.panel_floats = static_cast<std::size_t>(w.chunk) * pass_floats;
     const std::size_t positions = static_cast<std::size_t>(w.tile_groups) * tile_group * groups * 4;
     w.transformed_floats = positions * lines_of(s.in_channels);
