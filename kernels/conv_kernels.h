@@ -83,6 +83,8 @@ struct PackedArgs {
   float* packed;
 };
 
+constexpr int kOutputsChunk = 128;  // inputs whose weights are turned at a time, at most
+
 // With outputs in the lanes: weights of a chunk of inputs are turned to [input][tap][output], then each run of pixels of a row
 // passes over them.
 struct OutputsArgs {
@@ -102,8 +104,6 @@ struct OutputsArgs {
   float* lines;  // pixels of one vector of outputs, line_floats apart
   std::ptrdiff_t line_floats;
 };
-
-constexpr int kOutputsChunk = 128;
 
 // Winograd F(m x m, 3 x 3), m = 2 or 4: tiles of m x m outputs from (m + 2) x (m + 2) inputs, which become as many
 // positions, in groups of 4. A block is a run of tiles; its transformed input is [position group][group of

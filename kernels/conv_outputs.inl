@@ -98,7 +98,7 @@ static void multiply_pixels(const OutputsArgs& a, const float* weights, const fl
   }
 }
 
-// Finishes `outs` outputs of vector v: sums turn from [pixel][output] to lines of pixels, which go to their rows.
+// Finishes `outs` outputs, a vector of the `wide` that `sums` has: [pixel][output] turns to lines of pixels, which go to their rows.
 static void finish_outputs(const OutputsArgs& a, const float* sums, int wide, int plane, int outs) {
   const ConvOutput& out = a.out;
   const int pixels = out.height * out.width;
@@ -168,7 +168,7 @@ static void outputs_block(const OutputsArgs& a, int plane_begin, int plane_end) 
                                            : pixels_function<0>;
   const int chunks = a.in_count > a.chunk ? (a.in_count + a.chunk - 1) / a.chunk : 1;
   const auto begin_of = [&](int chunk) { return static_cast<int>(static_cast<std::int64_t>(chunk) * a.in_count / chunks); };
-  const int runs = (out.width + kOutputPixels - 1) / kOutputPixels, passes = runs * out.height;
+  const int runs = (out.width + kOutputPixels - 1) / kOutputPixels;
   const bool fetches_ahead = a.tap_count <= kLine;
   UsedLines<kOutputsChunk> used;
   for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -180,13 +180,15 @@ static void outputs_block(const OutputsArgs& a, int plane_begin, int plane_end) 
     if (fetches_ahead) used.find(a.in_list + begin_of(next), begin_of(next + 1) - begin_of(next), 0, a.tap_count, 0);
     WeightsAhead ahead = {more ? rows : next_rows, used.places, used.places + used.count, used.places,
                           used.count * (more ? outs : next_outs)};
-    const int fetches = count == 0 ? 0 : (ahead.left + passes * count - 1) / (passes * count);
+    const std::int64_t turns = static_cast<std::int64_t>(runs) * out.height * count;
+    const int fetches = turns == 0 ? 0 : static_cast<int>((ahead.left + turns - 1) / turns);
     const float* plane = a.input + begin * a.in_stride;
     float* sums = a.sums;
     for (int y = 0; y < out.height; ++y) {
       for (int run = 0; run < runs; ++run) {
         const int x = run * out.width / runs, pixels = (run + 1) * out.width / runs - x;
-        const float* input = plane + static_cast<std::ptrdiff_t>(y) * a.stride_h * a.in_pitch + static_cast<std::ptrdiff_t>(x) * a.stride_w;
+        const float* input = plane + static_cast<std::ptrdiff_t>(y) * a.stride_h * a.in_pitch +
+                             static_cast<std::ptrdiff_t>(x) * a.stride_w;
         function(vectors, pixels)(a, a.panel, input, count, chunk == 0, sums, ahead, fetches);
         sums += pixels * wide;
       }
