@@ -2,12 +2,20 @@
 //
 // What is fetched waits in the few line buffers that the product's own loads need too, so it is fetched evenly: one line for
 // every 24 products or more. Twice as many, or all of them in the first passes, gain nothing or lose, for then the product waits.
+// Processors that keep many lines on their way (fetches_many_lines) take four times as many with AVX-512, which has half as many
+// passes for panels twice as wide: all that will be needed.
 namespace penstock {
 namespace PENSTOCK_ISA {
 
-// To the second-level cache: more is fetched at a time than the first one holds. On AVX-512, where panels are twice as wide
-// and only a part is fetched, to the first one.
-PENSTOCK_INLINE void fetch(const float* p) { __builtin_prefetch(p, 0, kLanes == 16 ? 3 : 2); }
+// To the second-level cache: more is fetched at a time than the first one holds. On AVX-512, where panels are twice as wide,
+// to the first one, unless `many` are fetched.
+PENSTOCK_INLINE void fetch(const float* p, bool many) {
+  if (kLanes == 16 && !many) {
+    __builtin_prefetch(p, 0, 3);
+  } else {
+    __builtin_prefetch(p, 0, 2);
+  }
+}
 
 constexpr int kLine = 16;  // floats of a cache line
 
@@ -15,7 +23,12 @@ constexpr int kLine = 16;  // floats of a cache line
 struct Ahead {
   const float* row;
   const std::int32_t* places;
+  bool many;
 };
+
+// Lines that a pass over so many inputs fetches.
+constexpr int kManyLines = 4;
+PENSTOCK_INLINE int lines_fetched(int inputs, bool many) { return inputs / 2 * (many ? kManyLines : 1); }
 
 // Places in a row of weights, one in every cache line that the active inputs lie in (if rows begin at whole lines).
 template <int kMost>
@@ -45,14 +58,15 @@ struct AheadOf {
   Ahead passes[kMost];
   int count = 0;
   const int most, turns;
+  const bool many;
 
-  AheadOf(int most, int turns) : most(turns == 0 ? 0 : most < kMost ? most : kMost), turns(turns) {}
+  AheadOf(int most, int turns, bool many = false) : most(turns == 0 ? 0 : most < kMost ? most : kMost), turns(turns), many(many) {}
 
   template <typename Lines>
   void add(const float* row, const Lines& lines) {
     if (most == 0) return;
     const int parts = (lines.count + turns - 1) / turns;
-    for (int part = 0; part < parts && count < most; ++part) passes[count++] = {row, lines.places + lines.count * part / parts};
+    for (int part = 0; part < parts && count < most; ++part) passes[count++] = {row, lines.places + lines.count * part / parts, many};
   }
 };
 

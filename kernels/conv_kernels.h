@@ -98,6 +98,7 @@ struct OutputsArgs {
   int in_count, in_channels;
   int units;  // among which the outputs are divided
   int chunk;  // inputs at a time, at most kOutputsChunk
+  bool fetches_many;
   ConvOutput out;
   float* panel;  // turned weights
   float* sums;   // [pixel][output]
@@ -118,7 +119,8 @@ struct WinogradArgs {
   int in_count, in_channels;
   const float* weights;  // [out][position group][in][4], or null
   const float* gathered;  // the active ones of this call's outputs: [panel][position group][input][out][4]; or null
-  const float* filters;  // [out][in][3][3]: transformed as they are used; or null
+  const float* filters;  // [out][in][3][3]: transformed for the image; or null
+  bool fetches_many;     // see cpu.h
   int tiles_x, tiles_y;
   int tile_begin, tile_end;  // of the block
   ConvOutput out;
@@ -160,7 +162,7 @@ constexpr int kRowsOut = 4;  // output rows of a tile
 struct WinogradKernels {
   // Transforms input slots [begin, end) of the block.
   void (*transform)(const WinogradArgs&, int slot_begin, int slot_end);
-  // Copies the active weights of output planes [begin, end), at most kWinogradOuts, to where `gathered` will point.
+  // Transforms the active filters of output planes [begin, end), at most kWinogradOuts, to where `gathered` will point.
   void (*gather)(const WinogradArgs&, int plane_begin, int plane_end, float* to);
   // Multiplies and finishes output planes [begin, end), at most kWinogradOuts, of the block.
   void (*multiply)(const WinogradArgs&, int plane_begin, int plane_end);

@@ -82,6 +82,7 @@ void run_outputs(const ConvPlan& plan, const ConvTask& task, int unit_begin, int
   args.in_channels = s.in_channels;
   args.units = outputs_units(plan, task);
   args.chunk = chunk_of(plan);
+  args.fetches_many = plan.fetches_many;
   args.out = conv_output(plan, task);
   args.panel = scratch.thread;
   args.sums = args.panel + panel_floats(plan);

@@ -13,11 +13,12 @@ struct WeightsAhead {
   const float* const* row;
   const std::int32_t *first, *last, *place;
   int left;
+  bool many;
 
   __attribute__((always_inline)) void next() {
     if (left == 0) return;
     --left;
-    fetch(*row + *place);
+    fetch(*row + *place, many);
     if (++place == last) {
       place = first;
       ++row;
@@ -179,7 +180,7 @@ static void outputs_block(const OutputsArgs& a, int plane_begin, int plane_end) 
     const int next = more ? chunk + 1 : 0;
     if (fetches_ahead) used.find(a.in_list + begin_of(next), begin_of(next + 1) - begin_of(next), 0, a.tap_count, 0);
     WeightsAhead ahead = {more ? rows : next_rows, used.places, used.places + used.count, used.places,
-                          used.count * (more ? outs : next_outs)};
+                          used.count * (more ? outs : next_outs), a.fetches_many};
     const std::int64_t turns = static_cast<std::int64_t>(runs) * out.height * count;
     const int fetches = turns == 0 ? 0 : static_cast<int>((ahead.left + turns - 1) / turns);
     const float* plane = a.input + begin * a.in_stride;

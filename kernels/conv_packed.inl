@@ -111,8 +111,8 @@ static void multiply_strip(const PackedArgs& a, const float* const* rows, const 
   const std::int32_t* ahead_places = kFetch ? ahead->places : nullptr;
   for (const std::int32_t* end = list + count; list != end; ++list) {
     if (kFetch) {
-      fetch(ahead_row + ahead_places[0]);
-      fetch(ahead_row + ahead_places[1]);
+      fetch(ahead_row + ahead_places[0], false);
+      fetch(ahead_row + ahead_places[1], false);
       ahead_places += 2;
     }
     const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(*list - first_channel) * taps;

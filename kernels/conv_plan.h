@@ -61,6 +61,7 @@ struct ConvPlan {
   std::vector<float> bias;
   float low = 0, high = 0;
   int curve = -1;
+  bool fetches_many = false;  // see cpu.h
   ConvAlgorithm algorithm = ConvAlgorithm::automatic;  // as asked for
   ConvBuffer weights;  // [out][in / groups][tap], as given
   DirectPlan direct;

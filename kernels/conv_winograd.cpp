@@ -245,7 +245,9 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   args.in_channels = s.in_channels;
   args.weights = w.weights.data();
   args.gathered = nullptr;
-  args.filters = uses_fresh(plan, task) ? plan.weights.data() : nullptr;
+  const bool gathered = gathers(plan, task);
+  args.filters = gathered || uses_fresh(plan, task) ? plan.weights.data() : nullptr;
+  args.fetches_many = plan.fetches_many;
   args.tiles_x = w.tiles_x;
   args.tiles_y = w.tiles_y;
   args.out = conv_output(plan, task);
@@ -258,7 +260,6 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   args.tiles_step = static_cast<std::ptrdiff_t>(lines_of(task.in_count)) * 2 * plan.kernels->lanes;
   const int group = plan.kernels->lanes / 2;
   const int tiles = w.tiles_x * w.tiles_y;
-  const bool gathered = gathers(plan, task);
   const std::size_t gathered_part = gathered_floats(plan, task.in_count);
   const auto multiply = [&](int part) {
     if (gathered) args.gathered = scratch.shared + part * gathered_part;

@@ -176,10 +176,10 @@ static void winograd_padding(const WinogradArgs& a, int plane) {
 template <typename Tile>
 static void winograd_multiply(const WinogradArgs& a, int plane_begin, int plane_end) {
   const Extent<Tile> e(a, plane_begin, plane_end);
-  if (a.filters) {
-    multiply_fresh<Tile>(a, e, plane_begin);
-  } else if (a.gathered) {
+  if (a.gathered) {
     multiply_gathered<Tile>(a, e);
+  } else if (a.filters) {
+    multiply_fresh<Tile>(a, e, plane_begin);
   } else {
     multiply_planned<Tile>(a, e, plane_begin);
   }

@@ -29,7 +29,7 @@ static void multiply_tiles(const float* const* weights, const float* const* next
     for (const std::int32_t *list = in_list, *end = list + count; list != end; ++list, at_tiles += kGroupFloats) {
       const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(*list) * 4;
       if (kFetch) {
-        for (int r = 0; r < kRowsAhead; ++r) fetch(ahead[r] + at);
+        for (int r = 0; r < kRowsAhead; ++r) fetch(ahead[r] + at, false);
       }
       Vec tiles[V];
 #pragma GCC unroll 2
@@ -58,7 +58,7 @@ static MultiplyFunction multiply_function(int outs, int vectors) {
 }
 
 // The same with a panel of weights packed as [input][out][4], in chunks of inputs that add up in `sums`. Each group's pass
-// fetches filters that will be transformed soon, where `ahead` says, with kFetch.
+// fetches filters that will be transformed soon, where `ahead` says, with kFetch: a line for every two inputs, or kManyLines.
 template <int O, int V, bool kFetch>
 static void multiply_fresh_tiles(const float* panel, const float* transformed, std::ptrdiff_t tiles_step, int groups,
                                  int count, bool first, float* sums, std::ptrdiff_t out_step, const Ahead* ahead) {
@@ -87,9 +87,15 @@ static void multiply_fresh_tiles(const float* panel, const float* transformed, s
     int left = count;
     if (kFetch) {
       const Ahead to_fetch = ahead[group];
-      for (const std::int32_t* place = to_fetch.places; left >= 2; left -= 2, ++place) {
-        fetch(to_fetch.row + *place);
+      const std::int32_t* place = to_fetch.places;
+      for (; left >= 2; left -= 2, place += to_fetch.many ? kManyLines : 1) {
+        fetch(to_fetch.row + place[0], to_fetch.many);
+        if (to_fetch.many) fetch(to_fetch.row + place[1], true);
         step();
+        if (to_fetch.many) {
+          fetch(to_fetch.row + place[2], true);
+          fetch(to_fetch.row + place[3], true);
+        }
         step();
       }
     }
@@ -177,49 +183,9 @@ static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int p
   }
 }
 
-// Where many blocks of tiles use the same weights, the active ones are first copied to one run of memory: in place their
-// lists leave gaps, and a cache line of four quads then holds little more than one that is used.
-template <typename Tile>
-static void winograd_gather(const WinogradArgs& a, int plane_begin, int plane_end, float* to) {
-  const Extent<Tile> e(a, plane_begin, plane_end);
-  const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(a.in_channels) * 4;
-  for (int panel = 0; panel < e.panels; ++panel) {
-    for (int g = 0; g < Tile::kGroups; ++g) {
-      const float* rows[kPanel];
-      for (int o = 0; o < kPanel; ++o) {
-        const std::ptrdiff_t out = a.out.list[plane_begin + e.out(panel, o)];
-        rows[o] = a.weights + (out * Tile::kGroups + g) * row;
-      }
-      for (int i = 0; i < a.in_count; ++i, to += kPanelFloats) {
-        const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(a.in_list[i]) * 4;
-#pragma GCC unroll 12
-        for (int o = 0; o < kPanel; ++o) std::memcpy(to + o * 4, rows[o] + at, 4 * sizeof(float));
-      }
-    }
-  }
-}
-
-// With weights that `winograd_gather` has copied.
-template <typename Tile>
-static void multiply_gathered(const WinogradArgs& a, const Extent<Tile>& e) {
-  const std::ptrdiff_t group_floats = static_cast<std::ptrdiff_t>(a.in_count) * kPanelFloats;
-  const int whole = e.whole();
-  for (int g = 0; g < Tile::kGroups; ++g) {
-    const float* transformed = a.transformed + g * e.groups * e.tiles_step;
-    for (int panel = 0; panel < e.panels; ++panel) {
-      const int outs = e.count(panel);
-      const float* weights = a.gathered + (static_cast<std::ptrdiff_t>(panel) * Tile::kGroups + g) * group_floats;
-      float* sums = a.sums + e.first(panel) * e.sum_out + g * e.sum_group;
-      const auto multiply = [&](int vectors, int begin, int end) {
-        if (begin == end) return;
-        multiply_fresh_function<false>(outs, vectors)(weights, transformed + begin * e.tiles_step, e.tiles_step,
-                                                      end - begin, a.in_count, true, sums + begin * kGroupFloats,
-                                                      e.sum_out, nullptr);
-      };
-      multiply(2, 0, whole);
-      multiply(1, whole, e.groups);
-    }
-  }
+// The filters of the output in plane `plane`.
+static const float* filters_of(const WinogradArgs& a, int plane) {
+  return a.filters + static_cast<std::ptrdiff_t>(a.out.list[plane]) * a.in_channels * 9;
 }
 
 // The active filters of kOuts outputs. All outputs inside: their streams are fetched side by side, and lines of the panel
@@ -246,23 +212,57 @@ static void transform_filters(int outs, const float* const* rows, const std::int
   transform_filters_of<Tile, kOuts>(rows, list, count, to, step);
 }
 
+// Where many blocks of tiles use the same weights, the active filters are transformed first, all of them, to where they lie beside
+// each other. Transformed ones in place would be four times as many numbers, and a cache line of four quads holds little more than
+// one that is used where the list leaves gaps.
+template <typename Tile>
+static void winograd_gather(const WinogradArgs& a, int plane_begin, int plane_end, float* to) {
+  const Extent<Tile> e(a, plane_begin, plane_end);
+  const std::ptrdiff_t group_floats = static_cast<std::ptrdiff_t>(a.in_count) * kPanelFloats;
+  for (int panel = 0; panel < e.panels; ++panel, to += Tile::kGroups * group_floats) {
+    const float* rows[kPanelQuads];
+    for (int o = 0; o < kPanelQuads; ++o) rows[o] = filters_of(a, plane_begin + e.out(panel, o));
+    transform_filters<Tile>(e.count(panel), rows, a.in_list, a.in_count, to, group_floats);
+  }
+}
+
+// With weights that `winograd_gather` has transformed.
+template <typename Tile>
+static void multiply_gathered(const WinogradArgs& a, const Extent<Tile>& e) {
+  const std::ptrdiff_t group_floats = static_cast<std::ptrdiff_t>(a.in_count) * kPanelFloats;
+  const int whole = e.whole();
+  for (int g = 0; g < Tile::kGroups; ++g) {
+    const float* transformed = a.transformed + g * e.groups * e.tiles_step;
+    for (int panel = 0; panel < e.panels; ++panel) {
+      const int outs = e.count(panel);
+      const float* weights = a.gathered + (static_cast<std::ptrdiff_t>(panel) * Tile::kGroups + g) * group_floats;
+      float* sums = a.sums + e.first(panel) * e.sum_out + g * e.sum_group;
+      const auto multiply = [&](int vectors, int begin, int end) {
+        if (begin == end) return;
+        multiply_fresh_function<false>(outs, vectors)(weights, transformed + begin * e.tiles_step, e.tiles_step,
+                                                      end - begin, a.in_count, true, sums + begin * kGroupFloats,
+                                                      e.sum_out, nullptr);
+      };
+      multiply(2, 0, whole);
+      multiply(1, whole, e.groups);
+    }
+  }
+}
+
 // With weights as they are: a panel's active ones are transformed into `panel`, [position group][input][out][4], a
 // chunk of inputs at a time. Deep layers have many weights and few tiles; reading 9 numbers a pair instead of 36
 // saves more than the transform costs.
 template <typename Tile>
 static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int plane_begin) {
   const std::ptrdiff_t group_step = static_cast<std::ptrdiff_t>(a.chunk) * kPanelFloats;
-  const auto filters_of = [&](int plane) {
-    return a.filters + static_cast<std::ptrdiff_t>(a.out.list[plane]) * a.in_channels * 9;
-  };
   const int chunks = a.in_count > a.chunk ? (a.in_count + a.chunk - 1) / a.chunk : 1;
   const auto begin_of = [&](int chunk) { return static_cast<int>(static_cast<std::int64_t>(chunk) * a.in_count / chunks); };
-  const bool gaps = a.in_count < a.in_channels;
+  const bool gaps = a.in_count < a.in_channels, many = kLanes == 16 && a.fetches_many;
   const int whole = e.whole();
   // Of the filters of even chunks and of odd ones. After the last chunk the first one follows.
   UsedLines<kWinogradChunk> used[2];
   const auto find_used = [&](int chunk, UsedLines<kWinogradChunk>& lines) {
-    lines.find(a.in_list + begin_of(chunk), begin_of(chunk + 1) - begin_of(chunk), 0, 9, a.chunk / 2);
+    lines.find(a.in_list + begin_of(chunk), begin_of(chunk + 1) - begin_of(chunk), 0, 9, lines_fetched(a.chunk, many));
   };
   if (gaps) find_used(0, used[0]);
   for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -273,16 +273,16 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
     for (int panel = 0; panel < e.panels; ++panel) {
       const int first = e.first(panel), outs = e.count(panel);
       const float* rows[kPanelQuads];
-      for (int o = 0; o < kPanelQuads; ++o) rows[o] = filters_of(plane_begin + e.out(panel, o));
+      for (int o = 0; o < kPanelQuads; ++o) rows[o] = filters_of(a, plane_begin + e.out(panel, o));
       transform_filters<Tile>(outs, rows, a.in_list + begin, count, a.panel, group_step);
       // While this panel is multiplied the filters of the next one arrive: of the same chunk, of the next chunk, or of the
       // outputs after these. Lists without gaps are left to the hardware, which foresees them.
-      AheadOf<kWinogradTiles / kTileGroup * Tile::kGroups> ahead(whole * Tile::kGroups, count / 2);
+      AheadOf<kWinogradTiles / kTileGroup * Tile::kGroups> ahead(whole * Tile::kGroups, lines_fetched(count, many), many);
       if (gaps) {
         const bool more = panel + 1 < e.panels, wraps = !more && chunk + 1 < chunks;
         const int next = wraps ? plane_begin : plane_begin + first + outs;
         const int next_outs = more ? e.count(panel + 1) : e.count(0), left = a.out.count - next;
-        for (int o = 0; o < next_outs && o < left; ++o) ahead.add(filters_of(next + o), more ? used_now : used_next);
+        for (int o = 0; o < next_outs && o < left; ++o) ahead.add(filters_of(a, next + o), more ? used_now : used_next);
       }
       for (int g = 0, fetched = 0; g < Tile::kGroups; ++g) {
         const float* transformed = a.transformed + g * e.groups * e.tiles_step + begin * kGroupFloats;

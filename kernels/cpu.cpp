@@ -31,6 +31,14 @@ Isa best_isa() {
   return Isa::baseline;
 }
 
+bool fetches_many_lines() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("amd");
+#else
+  return false;
+#endif
+}
+
 const char* isa_name(Isa isa) { return kNames[static_cast<int>(isa)]; }
 
 bool parse_isa(const char* name, Isa& isa) {

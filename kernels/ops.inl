@@ -226,37 +226,38 @@ static float summarise(const float* plane, Planes shape, Summary kind) {
   }
 }
 
-// kVectors vectors of outputs from `o` on; their sums stay in registers.
-template <int kVectors>
-PENSTOCK_INLINE void combine_block(const float* x, const std::int32_t* list, int count, const float* rows,
-                                   const float* bias, int o, std::int64_t width, float* out) {
-  constexpr int kAhead = 12;
-  V sum[kVectors];
-  for (int b = 0; b < kVectors; ++b) sum[b] = splat(0.0f);
-  for (int p = 0; p < count; ++p) {
-    // A block takes a small piece of every row, which the hardware does not foresee.
-    const int soon = p + kAhead < count ? p + kAhead : count - 1;
-    const float* next = rows + (list ? list[soon] : soon) * width + o;
-    for (int b = 0; b < kVectors; b += 2) __builtin_prefetch(next + b * kLanes);
-    const float* row = rows + (list ? list[p] : p) * width + o;
-    const V v = splat(x[p]);
-    for (int b = 0; b < kVectors; ++b) sum[b] += v * load(row + b * kLanes);
+// Adds kRows rows, times `x` each, to the sums of outputs [begin, end); the first rows find no sums yet.
+template <int kRows>
+PENSTOCK_INLINE void add_rows(const float* x, const float* const* rows, bool first, int begin, int end, float* sums) {
+  V by[kRows];
+  for (int r = 0; r < kRows; ++r) by[r] = splat(x[r]);
+  int o = begin;
+  for (; o + kLanes <= end; o += kLanes) {
+    V sum = first ? splat(0.0f) : load(sums + o);
+    for (int r = 0; r < kRows; ++r) sum += by[r] * load(rows[r] + o);
+    store(sums + o, sum);
   }
-  for (int b = 0; b < kVectors; ++b) store(out + o + b * kLanes, sum[b] + load(bias + o + b * kLanes));
+  if (o == end) return;
+  V sum = first ? splat(0.0f) : load_some(sums + o, end - o);
+  for (int r = 0; r < kRows; ++r) sum += by[r] * load_some(rows[r] + o, end - o);
+  store_some(sums + o, sum, end - o);
 }
 
 static void combine_rows(const float* x, const std::int32_t* list, int count, const float* rows, const float* bias,
                          int begin, int end, std::int64_t width, float* out) {
-  int o = begin;
-  for (; o + 8 * kLanes <= end; o += 8 * kLanes) combine_block<8>(x, list, count, rows, bias, o, width, out);
-  for (; o + 4 * kLanes <= end; o += 4 * kLanes) combine_block<4>(x, list, count, rows, bias, o, width, out);
-  for (; o + kLanes <= end; o += kLanes) combine_block<1>(x, list, count, rows, bias, o, width, out);
-  if (o == end) return;
-  V sum = splat(0.0f);
-  for (int p = 0; p < count; ++p) {
-    sum += splat(x[p]) * load_some(rows + (list ? list[p] : p) * width + o, end - o);
+  // So many rows side by side: the hardware follows each, and more lines are on their way than from one row after the other.
+  constexpr int kTogether = 12;
+  const float* at[kTogether];
+  int p = 0;
+  for (; p + kTogether <= count; p += kTogether) {
+    for (int r = 0; r < kTogether; ++r) at[r] = rows + (list ? list[p + r] : p + r) * width;
+    add_rows<kTogether>(x + p, at, p == 0, begin, end, out);
   }
-  store_some(out + o, sum + load_some(bias + o, end - o), end - o);
+  for (; p < count; ++p) {
+    at[0] = rows + (list ? list[p] : p) * width;
+    add_rows<1>(x + p, at, p == 0, begin, end, out);
+  }
+  for (int o = begin; o < end; ++o) out[o] = (count > 0 ? out[o] : 0.0f) + bias[o];
 }
 
 static void dot_blocks(const float* x, const std::int32_t* list, int count, int block, const float* weights,

@@ -90,23 +90,15 @@ void Runtime::Walk::export_result(const Op& op, float* result) {
   }
 }
 
-constexpr int kPrefetch = 512;  // floats
-
 const float* Runtime::Walk::summaries(const Op& op, const Live& in) {
   const Tensor& t = tensor(op.in);
   float* out = context_.summaries.data() + runtime_.list_offsets_[static_cast<std::size_t>(op.in)];
   int& kind = context_.summary_kind[static_cast<std::size_t>(op.in)];
   if (kind == static_cast<int>(op.summary)) return out;  // another gate has asked for the same
-  const int width = tensor(op.out).channels;
   const bool bare = is_bare(op.in);
   const Planes shape = bare ? Planes{t.shape.height, t.shape.width, 0} : t.shape;
   const std::int64_t step = bare ? static_cast<std::int64_t>(shape.height) * shape.width : t.step();
-  each(in.count, in.count * step, [&](int p, int) {
-    // The channel's row of phi is needed next and far away; it arrives while the plane is summed.
-    const float* row = op.phi + static_cast<std::int64_t>(in.list[p]) * width;
-    for (int o = 0; o < std::min(width, kPrefetch); o += 16) __builtin_prefetch(row + o);
-    out[p] = kernels_.summarise(in.data + p * step, shape, op.summary);
-  });
+  each(in.count, in.count * step, [&](int p, int) { out[p] = kernels_.summarise(in.data + p * step, shape, op.summary); });
   kind = static_cast<int>(op.summary);
   return out;
 }
@@ -117,10 +109,8 @@ int Runtime::Walk::choose_winners(const Op& op, const Live& in, int wanted, std:
   const int channels = tensor(op.out).channels;
   const float* ss = summaries(op, in);
   float* g = context_.saliency.data();
-  constexpr int kBlock = 64;
-  each((channels + kBlock - 1) / kBlock, static_cast<std::int64_t>(in.count) * channels / 2, [&](int b, int) {
-    kernels_.combine_rows(ss, in.list, in.count, op.phi, op.rho + level, b * kBlock, std::min(channels, (b + 1) * kBlock),
-                          channels, g);
+  each_block(channels, static_cast<std::int64_t>(in.count) * channels / 2, [&](int begin, int end) {
+    kernels_.combine_rows(ss, in.list, in.count, op.phi, op.rho + level, begin, end, channels, g);
   });
   std::uint32_t* keys = context_.keys.data();
   for (int o = 0; o < channels; ++o) {

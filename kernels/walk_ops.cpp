@@ -180,9 +180,7 @@ void Runtime::Walk::linear(const Op& op) {
   if (from.kind == TensorKind::planes)
     for (int p = 0; p < in.count; ++p)
       kernels_.export_plane(in.data + p * from.step(), from.shape, features_at + static_cast<std::int64_t>(p) * area);
-  constexpr int kBlock = 64;
-  each((to.channels + kBlock - 1) / kBlock, static_cast<std::int64_t>(in.count) * area * to.channels / 2, [&](int b, int) {
-    const int begin = b * kBlock, end = std::min(to.channels, begin + kBlock);
+  each_block(to.channels, static_cast<std::int64_t>(in.count) * area * to.channels / 2, [&](int begin, int end) {
     if (from.kind == TensorKind::vector)
       kernels_.combine_rows(in.data, in.list, in.count, op.weights, op.bias, begin, end, to.channels, out.data);
     else
