@@ -221,6 +221,12 @@ std::int64_t conv_macs(const ConvPlan& plan, const ConvTask& task) {
   return pairs * s.kernel_h * s.kernel_w * s.output.height * s.output.width;
 }
 
+LaterRows later_rows(const ConvTask& task, int unit, int units) {
+  const auto row = [&](int i) { return static_cast<int>(std::int64_t{task.later_count} * i / units); };
+  const int floats = std::min(task.later_floats, kLaterFloats);
+  return {task.later + row(unit), row(unit + 1) - row(unit), (floats + 15) / 16};
+}
+
 bool weights_are_far(const ConvPlan& plan) { return conv_weights(plan) >= kFarWeights; }
 
 std::int64_t conv_weights(const ConvPlan& plan) {

@@ -71,6 +71,10 @@ struct ConvTask {
   const float* bias = nullptr;  // by channel, in the place of the plan's; null means that
   int threads = 1;  // that will share the units: more threads, smaller units, the same results
   bool bare = false;  // the input is bare (see conv_takes_bare)
+  // Rows of weights that whoever comes next will read, so many floats of each. They are fetched meanwhile where that can be done
+  // evenly.
+  const float* const* later = nullptr;
+  int later_count = 0, later_floats = 0;
 };
 
 // Memory that one running task needs besides its planes, both 64-byte aligned, contents undefined before and after.

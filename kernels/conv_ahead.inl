@@ -23,12 +23,7 @@ constexpr int kLine = 16;  // floats of a cache line
 struct Ahead {
   const float* row;
   const std::int32_t* places;
-  bool many;
 };
-
-// Lines that a pass over so many inputs fetches.
-constexpr int kManyLines = 4;
-PENSTOCK_INLINE int lines_fetched(int inputs, bool many) { return inputs / 2 * (many ? kManyLines : 1); }
 
 // Places in a row of weights, one in every cache line that the active inputs lie in (if rows begin at whole lines).
 template <int kMost>
@@ -58,17 +53,43 @@ struct AheadOf {
   Ahead passes[kMost];
   int count = 0;
   const int most, turns;
-  const bool many;
 
-  AheadOf(int most, int turns, bool many = false) : most(turns == 0 ? 0 : most < kMost ? most : kMost), turns(turns), many(many) {}
+  AheadOf(int most, int turns) : most(turns == 0 ? 0 : most < kMost ? most : kMost), turns(turns) {}
 
   template <typename Lines>
   void add(const float* row, const Lines& lines) {
     if (most == 0) return;
     const int parts = (lines.count + turns - 1) / turns;
-    for (int part = 0; part < parts && count < most; ++part) passes[count++] = {row, lines.places + lines.count * part / parts, many};
+    for (int part = 0; part < parts && count < most; ++part) passes[count++] = {row, lines.places + lines.count * part / parts};
   }
 };
+
+// Lines of several rows, handed out one by one: the same place of every row, then the next place. Nothing branches, for a wrong
+// guess would take longer than the fetching.
+struct LinesAhead {
+  const float* const* rows;
+  const std::int32_t* place;
+  int count;  // rows
+  bool many;
+  int row = 0;
+
+  __attribute__((always_inline)) void next() {
+    fetch(rows[row] + *place, many);
+    const bool last = ++row == count;
+    row = last ? 0 : row;
+    place += last;
+  }
+};
+
+// Lines that a pass over so many inputs fetches.
+constexpr int kManyLines = 4;
+PENSTOCK_INLINE int lines_fetched(int inputs, bool many) { return inputs / 2 * (many ? kManyLines : 1); }
+
+// Passes that fetch so many lines, if there are `most`.
+PENSTOCK_INLINE int passes_of(int lines, int each, int most) {
+  const int passes = each == 0 ? 0 : (lines + each - 1) / each;
+  return passes < most ? passes : most;
+}
 
 }  // namespace PENSTOCK_ISA
 }  // namespace penstock

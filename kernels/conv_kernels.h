@@ -8,6 +8,14 @@
 
 namespace penstock {
 
+constexpr int kLaterFloats = 1024;  // of a row that is fetched for whoever comes next, at most
+
+// Rows of weights that whoever comes next will read, `lines` cache lines each.
+struct LaterRows {
+  const float* const* rows;
+  int count, lines;
+};
+
 // Where results go and what happens to them on the way.
 struct ConvOutput {
   float* planes;  // plane 0, at its base
@@ -98,7 +106,8 @@ struct OutputsArgs {
   int in_count, in_channels;
   int units;  // among which the outputs are divided
   int chunk;  // inputs at a time, at most kOutputsChunk
-  bool fetches_many;
+  bool fetches_many;  // see cpu.h
+  LaterRows later;    // of this call
   ConvOutput out;
   float* panel;  // turned weights
   float* sums;   // [pixel][output]
@@ -121,6 +130,7 @@ struct WinogradArgs {
   const float* gathered;  // the active ones of this call's outputs: [panel][position group][input][out][4]; or null
   const float* filters;  // [out][in][3][3]: transformed for the image; or null
   bool fetches_many;     // see cpu.h
+  LaterRows later;       // of this call
   int tiles_x, tiles_y;
   int tile_begin, tile_end;  // of the block
   ConvOutput out;

@@ -88,7 +88,10 @@ void run_outputs(const ConvPlan& plan, const ConvTask& task, int unit_begin, int
   args.sums = args.panel + panel_floats(plan);
   args.lines = args.sums + sums_floats(plan);
   args.line_floats = static_cast<std::ptrdiff_t>(line_floats(plan));
-  plan.kernels->outputs(args, unit_begin, unit_end);
+  for (int unit = unit_begin; unit < unit_end; ++unit) {
+    args.later = later_rows(task, unit, args.units);
+    plan.kernels->outputs(args, unit, unit + 1);
+  }
 }
 
 }  // namespace penstock

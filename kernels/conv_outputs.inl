@@ -8,20 +8,31 @@ namespace PENSTOCK_ISA {
 constexpr int kOutputVectors = 3;                         // of outputs that are computed together
 constexpr int kOutputPixels = kRegisters == 32 ? 8 : 4;  // neighbours in a row whose sums, with these, fill the registers
 
-// Lines of weights that will be needed soon, handed out one by one: those in `places` of each row in turn.
+// Lines of weights that will be needed soon, handed out one by one: those in `places` of each row in turn, then those of the
+// rows that whoever comes next will read.
 struct WeightsAhead {
   const float* const* row;
   const std::int32_t *first, *last, *place;
   int left;
+  LaterRows later;
   bool many;
+  int later_line = 0;
 
   __attribute__((always_inline)) void next() {
-    if (left == 0) return;
-    --left;
-    fetch(*row + *place, many);
-    if (++place == last) {
-      place = first;
-      ++row;
+    if (left > 0) {
+      --left;
+      fetch(*row + *place, many);
+      if (++place == last) {
+        place = first;
+        ++row;
+      }
+    } else if (later.count > 0) {
+      fetch(*later.rows + later_line * kLine, many);
+      if (++later_line == later.lines) {
+        later_line = 0;
+        ++later.rows;
+        --later.count;
+      }
     }
   }
 };
@@ -171,6 +182,7 @@ static void outputs_block(const OutputsArgs& a, int plane_begin, int plane_end) 
   const auto begin_of = [&](int chunk) { return static_cast<int>(static_cast<std::int64_t>(chunk) * a.in_count / chunks); };
   const int runs = (out.width + kOutputPixels - 1) / kOutputPixels;
   const bool fetches_ahead = a.tap_count <= kLine;
+  const auto later_of = [&](int chunk) { return static_cast<int>(static_cast<std::int64_t>(chunk) * a.later.count / chunks); };
   UsedLines<kOutputsChunk> used;
   for (int chunk = 0; chunk < chunks; ++chunk) {
     const int begin = begin_of(chunk), count = begin_of(chunk + 1) - begin;
@@ -180,9 +192,11 @@ static void outputs_block(const OutputsArgs& a, int plane_begin, int plane_end) 
     const int next = more ? chunk + 1 : 0;
     if (fetches_ahead) used.find(a.in_list + begin_of(next), begin_of(next + 1) - begin_of(next), 0, a.tap_count, 0);
     WeightsAhead ahead = {more ? rows : next_rows, used.places, used.places + used.count, used.places,
-                          used.count * (more ? outs : next_outs), a.fetches_many};
+                          used.count * (more ? outs : next_outs),
+                          {a.later.rows + later_of(chunk), later_of(chunk + 1) - later_of(chunk), a.later.lines}, a.fetches_many};
     const std::int64_t turns = static_cast<std::int64_t>(runs) * out.height * count;
-    const int fetches = turns == 0 ? 0 : static_cast<int>((ahead.left + turns - 1) / turns);
+    const std::int64_t lines = ahead.left + std::int64_t{ahead.later.count} * ahead.later.lines;
+    const int fetches = turns == 0 ? 0 : static_cast<int>((lines + turns - 1) / turns);
     const float* plane = a.input + begin * a.in_stride;
     float* sums = a.sums;
     for (int y = 0; y < out.height; ++y) {

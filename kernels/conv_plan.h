@@ -76,6 +76,9 @@ struct ConvPlan {
 
 ConvOutput conv_output(const ConvPlan& plan, const ConvTask& task);
 
+// What unit `unit` of `units` fetches for whoever comes next.
+LaterRows later_rows(const ConvTask& task, int unit, int units);
+
 bool weights_are_far(const ConvPlan& plan);
 
 // The Winograd tile that suits the layer (2 or 4), or 0.

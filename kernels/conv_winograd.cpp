@@ -263,6 +263,7 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   const std::size_t gathered_part = gathered_floats(plan, task.in_count);
   const auto multiply = [&](int part) {
     if (gathered) args.gathered = scratch.shared + part * gathered_part;
+    args.later = later_rows(task, part, parts);
     kernels.multiply(args, first_of(plan, part, parts, task.out_count), first_of(plan, part + 1, parts, task.out_count));
   };
   for (int unit = unit_begin; unit < unit_end; ++unit) {

@@ -58,10 +58,11 @@ static MultiplyFunction multiply_function(int outs, int vectors) {
 }
 
 // The same with a panel of weights packed as [input][out][4], in chunks of inputs that add up in `sums`. Each group's pass
-// fetches filters that will be transformed soon, where `ahead` says, with kFetch: a line for every two inputs, or kManyLines.
+// fetches what will be needed soon, with kFetch: a line for every two inputs, or kManyLines.
 template <int O, int V, bool kFetch>
 static void multiply_fresh_tiles(const float* panel, const float* transformed, std::ptrdiff_t tiles_step, int groups,
-                                 int count, bool first, float* sums, std::ptrdiff_t out_step, const Ahead* ahead) {
+                                 int count, bool first, float* sums, std::ptrdiff_t out_step, LinesAhead* ahead) {
+  LinesAhead lines = kFetch ? *ahead : LinesAhead{nullptr, nullptr, 0, false};  // a copy, which stores of vectors cannot change
   for (int group = 0; group < groups; ++group, transformed += tiles_step, sums += kGroupFloats) {
     Vec acc[O][V];
 #pragma GCC unroll 12
@@ -86,15 +87,13 @@ static void multiply_fresh_tiles(const float* panel, const float* transformed, s
     };
     int left = count;
     if (kFetch) {
-      const Ahead to_fetch = ahead[group];
-      const std::int32_t* place = to_fetch.places;
-      for (; left >= 2; left -= 2, place += to_fetch.many ? kManyLines : 1) {
-        fetch(to_fetch.row + place[0], to_fetch.many);
-        if (to_fetch.many) fetch(to_fetch.row + place[1], true);
+      for (; left >= 2; left -= 2) {
+        lines.next();
+        if (lines.many) lines.next();
         step();
-        if (to_fetch.many) {
-          fetch(to_fetch.row + place[2], true);
-          fetch(to_fetch.row + place[3], true);
+        if (lines.many) {
+          lines.next();
+          lines.next();
         }
         step();
       }
@@ -106,10 +105,11 @@ static void multiply_fresh_tiles(const float* panel, const float* transformed, s
       for (int v = 0; v < V; ++v) store(sums + o * out_step + v * kLanes, acc[o][v]);
     }
   }
+  if (kFetch) *ahead = lines;
 }
 
 using MultiplyFreshFunction = void (*)(const float*, const float*, std::ptrdiff_t, int, int, bool, float*,
-                                       std::ptrdiff_t, const Ahead*);
+                                       std::ptrdiff_t, LinesAhead*);
 
 template <bool kFetch>
 static MultiplyFreshFunction multiply_fresh_function(int outs, int vectors) {
@@ -265,6 +265,12 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
     lines.find(a.in_list + begin_of(chunk), begin_of(chunk + 1) - begin_of(chunk), 0, 9, lines_fetched(a.chunk, many));
   };
   if (gaps) find_used(0, used[0]);
+  // One place in every line of a row that is read whole. Turns that have nothing left to fetch fetch the last one again.
+  std::int32_t later_places[kLaterFloats / kLine + 2 * kWinogradChunk];
+  const int later_room = a.later.count == 0 ? 0 : a.later.lines + lines_fetched(a.chunk, many);
+  for (int i = 0; i < later_room; ++i) later_places[i] = (i < a.later.lines ? i : a.later.lines - 1) * kLine;
+  const int turns = chunks * e.panels;
+  const auto later_of = [&](int turn) { return static_cast<int>(static_cast<std::int64_t>(turn) * a.later.count / turns); };
   for (int chunk = 0; chunk < chunks; ++chunk) {
     const int begin = begin_of(chunk), count = begin_of(chunk + 1) - begin;
     const auto& used_now = used[chunk % 2];
@@ -276,27 +282,37 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
       for (int o = 0; o < kPanelQuads; ++o) rows[o] = filters_of(a, plane_begin + e.out(panel, o));
       transform_filters<Tile>(outs, rows, a.in_list + begin, count, a.panel, group_step);
       // While this panel is multiplied the filters of the next one arrive: of the same chunk, of the next chunk, or of the
-      // outputs after these. Lists without gaps are left to the hardware, which foresees them.
-      AheadOf<kWinogradTiles / kTileGroup * Tile::kGroups> ahead(whole * Tile::kGroups, lines_fetched(count, many), many);
-      if (gaps) {
-        const bool more = panel + 1 < e.panels, wraps = !more && chunk + 1 < chunks;
-        const int next = wraps ? plane_begin : plane_begin + first + outs;
-        const int next_outs = more ? e.count(panel + 1) : e.count(0), left = a.out.count - next;
-        for (int o = 0; o < next_outs && o < left; ++o) ahead.add(filters_of(a, next + o), more ? used_now : used_next);
-      }
-      for (int g = 0, fetched = 0; g < Tile::kGroups; ++g) {
+      // outputs after these. Lists without gaps are left to the hardware, which foresees them. Then the rows that whoever
+      // comes next will read, a share in each turn.
+      const bool more = panel + 1 < e.panels, wraps = !more && chunk + 1 < chunks;
+      const int next = wraps ? plane_begin : plane_begin + first + outs, left = a.out.count - next;
+      const int panel_outs = more ? e.count(panel + 1) : e.count(0);
+      const int next_outs = !gaps ? 0 : panel_outs < left ? panel_outs : left;
+      const float* next_rows[kPanel];
+      for (int o = 0; o < next_outs; ++o) next_rows[o] = filters_of(a, next + o);
+      const auto& lines = more ? used_now : used_next;
+      LinesAhead ahead{next_rows, lines.places, next_outs, many};
+      const int turn = chunk * e.panels + panel, later_begin = later_of(turn), later_count = later_of(turn + 1) - later_begin;
+      LinesAhead later{a.later.rows + later_begin, later_places, later_count, many};
+      const int each = lines_fetched(count, many);
+      int passes = passes_of(next_outs * lines.count, each, whole * Tile::kGroups);
+      int later_passes = passes_of(later_count * a.later.lines, each, whole * Tile::kGroups - passes);
+      for (int g = 0; g < Tile::kGroups; ++g) {
         const float* transformed = a.transformed + g * e.groups * e.tiles_step + begin * kGroupFloats;
         float* sums = a.sums + first * e.sum_out + g * e.sum_group;
-        const auto multiply = [&](MultiplyFreshFunction function, int from, int to) {
+        const auto multiply = [&](MultiplyFreshFunction function, int from, int to, LinesAhead* fetched) {
           if (from == to) return;
           function(a.panel + g * group_step, transformed + from * e.tiles_step, e.tiles_step, to - from, count, chunk == 0,
-                   sums + from * kGroupFloats, e.sum_out, ahead.passes + fetched);
+                   sums + from * kGroupFloats, e.sum_out, fetched);
         };
-        const int fetching = ahead.count - fetched < whole ? ahead.count - fetched : whole;
-        multiply(multiply_fresh_function<true>(outs, 2), 0, fetching);
-        multiply(multiply_fresh_function<false>(outs, 2), fetching, whole);
-        multiply(multiply_fresh_function<false>(outs, 1), whole, e.groups);
-        fetched += fetching;
+        const int own = passes < whole ? passes : whole;
+        const int others = later_passes < whole - own ? later_passes : whole - own;
+        multiply(multiply_fresh_function<true>(outs, 2), 0, own, &ahead);
+        multiply(multiply_fresh_function<true>(outs, 2), own, own + others, &later);
+        multiply(multiply_fresh_function<false>(outs, 2), own + others, whole, nullptr);
+        multiply(multiply_fresh_function<false>(outs, 1), whole, e.groups, nullptr);
+        passes -= own;
+        later_passes -= others;
       }
     }
   }

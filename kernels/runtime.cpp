@@ -33,6 +33,52 @@ std::int64_t context_floats(const Program& program) { return (program.arena_floa
 
 }  // namespace
 
+// Rows that stay in a near cache anyway need no fetching.
+constexpr std::int64_t kFarRows = 1 << 16;
+
+std::vector<Runtime::Upcoming> Runtime::find_upcoming(const Program& program) {
+  std::vector<std::size_t> maker(program.tensors.size(), 0);
+  for (std::size_t i = 0; i < program.ops.size(); ++i)
+    if (program.ops[i].out >= 0) maker[static_cast<std::size_t>(program.ops[i].out)] = i;
+  std::vector<Upcoming> all(program.ops.size());
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    if (program.ops[i].kind != OpKind::conv) continue;
+    std::size_t next = i + 1;
+    while (next < program.ops.size() && program.ops[next].kind != OpKind::conv && program.ops[next].kind != OpKind::linear) ++next;
+    if (next == program.ops.size()) continue;
+    const Op& reader = program.ops[next];
+    const Tensor& from = program.tensors[static_cast<std::size_t>(reader.in)];
+    const float* rows = reader.kind == OpKind::conv ? reader.phi : from.kind == TensorKind::vector ? reader.weights : nullptr;
+    const int width = program.tensors[static_cast<std::size_t>(reader.out)].channels;
+    if (rows == nullptr || std::int64_t{from.channels} * width < kFarRows) continue;
+    // Back to tensors that are there by then; all that lies between passes channels on.
+    Upcoming& upcoming = all[i];
+    std::vector<int> open{reader.in};
+    bool known = true;
+    while (!open.empty() && known) {
+      const int t = open.back();
+      open.pop_back();
+      const std::size_t made = maker[static_cast<std::size_t>(t)];
+      const Op& op = program.ops[made];
+      if (made <= i) {
+        upcoming.tensors.push_back(t);
+      } else {
+        known = op.kind == OpKind::add || op.kind == OpKind::pool || op.kind == OpKind::adaptive_pool || op.kind == OpKind::pack;
+        open.push_back(op.in);
+        if (op.kind == OpKind::add) open.push_back(op.in2);
+      }
+    }
+    if (!known) {
+      upcoming.tensors.clear();
+      continue;
+    }
+    upcoming.rows = rows;
+    upcoming.count = from.channels;
+    upcoming.width = width;
+  }
+  return all;
+}
+
 Runtime::Context::Context(const Program& program) {
   arena.allocate(static_cast<std::size_t>(context_floats(program)));
   std::size_t channels = 0;
@@ -54,6 +100,7 @@ Runtime::Context::Context(const Program& program) {
   winners.resize(widest);
   fresh.resize(widest);
   alone.resize(widest);
+  later.resize(widest);
 }
 
 Runtime::Runtime(std::unique_ptr<Program> program, int threads) : program_(std::move(program)), team_(threads) {
@@ -73,6 +120,7 @@ Runtime::Runtime(std::unique_ptr<Program> program, int threads) : program_(std::
   for (std::size_t c = 0; c < all_channels_.size(); ++c) all_channels_[c] = static_cast<std::int32_t>(c);
   pool_.push_back(std::make_unique<Context>(*program_));
   deep_ = first_deep_op(*program_);
+  upcoming_ = find_upcoming(*program_);
   together_ = std::clamp<std::int64_t>(kTogetherBytes / context_bytes(), 1, kMostTogether);
 }
 

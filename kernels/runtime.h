@@ -58,6 +58,15 @@ class Runtime {
   std::vector<std::int32_t> all_channels_;  // 0, 1, 2, ...: the list of a dense tensor
   std::size_t deep_ = 0;         // operations from here on run side by side for several images
   std::int64_t together_ = 1;    // so many
+  // For every operation: the rows of weights that the next gate or linear layer will read, and the tensors whose channels, known
+  // once the operation has its winners, say which. None where they are few, or where a convolution comes in between.
+  struct Upcoming {
+    const float* rows = nullptr;
+    int count = 0, width = 0;
+    std::vector<int> tensors;
+  };
+  static std::vector<Upcoming> find_upcoming(const Program& program);
+  std::vector<Upcoming> upcoming_;
   std::vector<std::int64_t> list_offsets_;  // where a tensor's own list lies in Context::lists
   std::vector<std::int64_t> knob_offsets_;  // where a gated layer lies in a row of `chosen`
 };

@@ -213,7 +213,26 @@ void Runtime::Walk::conv(const Op& op) {
   if (op.in2 >= 0) return conv_add(op, task);
   out.list = list;
   out.count = count;
-  if (count > 0) run_task(op, task);
+  if (count == 0) return;
+  add_upcoming(op, task);
+  run_task(op, task);
+}
+
+// What the next gate or linear layer will read is fetched while the convolution runs.
+void Runtime::Walk::add_upcoming(const Op& op, ConvTask& task) {
+  const Upcoming& upcoming = runtime_.upcoming_[static_cast<std::size_t>(&op - program_.ops.data())];
+  if (upcoming.rows == nullptr) return;
+  const float** const later = context_.later.data();
+  char* const wanted = context_.fresh.data();  // by channel
+  std::memset(wanted, 0, static_cast<std::size_t>(upcoming.count));
+  for (int t : upcoming.tensors)
+    for (int p = 0; p < live(t).count; ++p) wanted[live(t).list[p]] = 1;
+  for (int c = 0; c < upcoming.count; ++c) {
+    later[task.later_count] = upcoming.rows + std::int64_t{c} * upcoming.width;
+    task.later_count += wanted[c];
+  }
+  task.later = later;
+  task.later_floats = upcoming.width;
 }
 
 // The sum of a skip connection and a convolution, without a tensor for the convolution's own result: the skip's

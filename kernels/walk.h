@@ -26,6 +26,7 @@ struct Runtime::Context {
   std::vector<std::uint32_t> keys;
   std::vector<std::int32_t> positions, merged, winners;
   std::vector<char> fresh, alone;
+  std::vector<const float*> later;
 };
 
 class Runtime::Walk {
@@ -44,6 +45,7 @@ class Runtime::Walk {
   void export_result(const Op& op, float* result);
   void conv(const Op& op);
   void conv_add(const Op& op, const ConvTask& task);
+  void add_upcoming(const Op& op, ConvTask& task);
   void run_task(const Op& op, const ConvTask& task);
   float* scratch(const Op& op) { return context_.arena.data() + op.scratch_offset; }
   int choose_winners(const Op& op, const Live& in, int wanted, std::int64_t level, std::int32_t* list);
