@@ -174,7 +174,7 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
     }
   }
   plan->algorithm = algorithm;
-  plan->fetches_many = fetches_many_lines();
+  plan->fetches_many = plan->wide_in_halves = made_by_amd();
   const bool automatic = algorithm == ConvAlgorithm::automatic;
   const int tile = automatic ? choose_tile(*plan)
                              : algorithm == ConvAlgorithm::winograd2 ? 2 : algorithm == ConvAlgorithm::winograd4 ? 4 : 0;

@@ -2,7 +2,7 @@
 //
 // What is fetched waits in the few line buffers that the product's own loads need too, so it is fetched evenly: one line for
 // every 24 products or more. Twice as many, or all of them in the first passes, gain nothing or lose, for then the product waits.
-// Processors that keep many lines on their way (fetches_many_lines) take four times as many with AVX-512, which has half as many
+// Processors that keep many lines on their way (fetches_many) take four times as many with AVX-512, which has half as many
 // passes for panels twice as wide: all that will be needed.
 namespace penstock {
 namespace PENSTOCK_ISA {

@@ -106,7 +106,7 @@ struct OutputsArgs {
   int in_count, in_channels;
   int units;  // among which the outputs are divided
   int chunk;  // inputs at a time, at most kOutputsChunk
-  bool fetches_many;  // see cpu.h
+  bool fetches_many;  // see conv_plan.h
   LaterRows later;    // of this call
   ConvOutput out;
   float* panel;  // turned weights
@@ -129,7 +129,7 @@ struct WinogradArgs {
   const float* weights;  // [out][position group][in][4], or null
   const float* gathered;  // the active ones of this call's outputs: [panel][position group][input][out][4]; or null
   const float* filters;  // [out][in][3][3]: transformed for the image; or null
-  bool fetches_many;     // see cpu.h
+  bool fetches_many;     // see conv_plan.h
   LaterRows later;       // of this call
   int tiles_x, tiles_y;
   int tile_begin, tile_end;  // of the block

@@ -50,8 +50,9 @@ bool outputs_suit(const ConvPlan& plan) {
   const int lanes = plan.kernels->lanes, pixels = pixels_of(plan);
   if (!outputs_fit(s) || plan.taps() < kFewestTaps || s.in_channels < kFewestInputs || s.out_channels < lanes) return false;
   if (pixels <= kMostFarPixels && weights_are_far(plan)) return true;
-  // Down the rows is as good where a row fills one vector.
-  return lanes == 16 && pixels >= kFewestWidePixels && pixels <= kMostWidePixels && (!plan.rows.used || s.output.width > lanes);
+  // Down the rows is as good where a row fills one vector, and better where wide vectors run in halves.
+  const bool rows_better = plan.rows.used && (s.output.width <= lanes || plan.wide_in_halves);
+  return lanes == 16 && pixels >= kFewestWidePixels && pixels <= kMostWidePixels && !rows_better;
 }
 
 void plan_outputs(ConvPlan& plan) {

@@ -61,7 +61,11 @@ struct ConvPlan {
   std::vector<float> bias;
   float low = 0, high = 0;
   int curve = -1;
-  bool fetches_many = false;  // see cpu.h
+  // AMD's cores keep 24 lines on their way from far caches, and more to the second-level cache, so that fetching many ahead does not
+  // hold up what is loaded meanwhile; Ice Lake keeps 12.
+  bool fetches_many = false;
+  // Vectors of 16 run as two halves on AMD's cores up to Zen 4, where fewer products count for more than fuller vectors.
+  bool wide_in_halves = false;
   ConvAlgorithm algorithm = ConvAlgorithm::automatic;  // as asked for
   ConvBuffer weights;  // [out][in / groups][tap], as given
   DirectPlan direct;

@@ -31,7 +31,7 @@ Isa best_isa() {
   return Isa::baseline;
 }
 
-bool fetches_many_lines() {
+bool made_by_amd() {
 #if defined(__x86_64__)
   return __builtin_cpu_is("amd");
 #else

@@ -13,9 +13,8 @@ bool isa_available(Isa isa);
 // The widest available set.
 Isa best_isa();
 
-// Whether a core keeps many lines on their way from a far cache or from memory, so that fetching ahead does not hold up what is
-// loaded meanwhile. AMD's cores have 24 places for such lines and fetch to the second-level cache beside them; Ice Lake has 12.
-bool fetches_many_lines();
+// Some measured choices differ between makers (conv_plan.h says which). Results do not.
+bool made_by_amd();
 
 // "baseline", "avx2", "avx512".
 const char* isa_name(Isa isa);

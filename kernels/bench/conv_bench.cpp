@@ -82,6 +82,7 @@ const Algorithm kAlgorithms[] = {{"auto", ConvAlgorithm::automatic},
                                  {"direct", ConvAlgorithm::direct},
                                  {"packed", ConvAlgorithm::packed},
                                  {"outputs", ConvAlgorithm::outputs},
+                                 {"rows", ConvAlgorithm::winograd_rows},
                                  {"wino2", ConvAlgorithm::winograd2},
                                  {"wino4", ConvAlgorithm::winograd4}};
 
