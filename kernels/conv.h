@@ -71,6 +71,9 @@ struct ConvTask {
   const float* bias = nullptr;  // by channel, in the place of the plan's; null means that
   int threads = 1;  // that will share the units: more threads, smaller units, the same results
   bool bare = false;  // the input is bare (see conv_takes_bare)
+  // Memory that nobody needs while the task runs, 64-byte aligned: more room for weights that are transformed for the image.
+  float* spare = nullptr;
+  std::size_t spare_floats = 0;
   // Rows of weights that whoever comes next will read, so many floats of each. They are fetched meanwhile where that can be done
   // evenly.
   const float* const* later = nullptr;

@@ -55,8 +55,8 @@ constexpr double kFreshShare = 0.6, kFreshShareWide = 0.4;
 constexpr std::size_t kPlannedTiles = 32, kFewestTiles = 8;
 constexpr std::size_t kScratchShare = 3;
 
-// Blocks that are not shared, and at least so many: lists with gaps are gathered first (see winograd_gather), if they fit
-// into a share of the feature maps' size.
+// Blocks that are not shared: of lists with gaps filters are transformed first (see winograd_gather), if there is room in what the
+// task has to spare or, where tiles are so many, in a share of the feature maps' size.
 constexpr int kGatherTiles = 128;
 constexpr std::size_t kGatherShare = 2;
 
@@ -124,9 +124,14 @@ bool uses_fresh(const ConvPlan& plan, const ConvTask& task) {
   return plan.winograd.fresh || (plan.winograd.shared && task.in_count <= share * plan.shape.in_channels);
 }
 
+// Whether so much room is enough for the gathered weights.
+bool gathers_in(const ConvPlan& plan, const ConvTask& task, std::size_t floats) {
+  return gathered_floats(plan, task.in_count) * parts_of(plan, task.out_count) <= floats;
+}
+
 bool gathers(const ConvPlan& plan, const ConvTask& task) {
   return !plan.winograd.shared && task.in_count < plan.shape.in_channels &&
-         gathered_floats(plan, task.in_count) * parts_of(plan, task.out_count) <= plan.winograd.gather_floats;
+         gathers_in(plan, task, std::max(plan.winograd.gather_floats, task.spare_floats));
 }
 
 // Rows on their way to transformed input and, where that is shared and so another stage, weights in the same place.
@@ -261,8 +266,9 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   const int group = plan.kernels->lanes / 2;
   const int tiles = w.tiles_x * w.tiles_y;
   const std::size_t gathered_part = gathered_floats(plan, task.in_count);
+  float* const gathered_to = gathers_in(plan, task, w.gather_floats) ? scratch.shared : task.spare;
   const auto multiply = [&](int part) {
-    if (gathered) args.gathered = scratch.shared + part * gathered_part;
+    if (gathered) args.gathered = gathered_to + part * gathered_part;
     args.later = later_rows(task, part, parts);
     kernels.multiply(args, first_of(plan, part, parts, task.out_count), first_of(plan, part + 1, parts, task.out_count));
   };
@@ -282,7 +288,7 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
       args.tile_begin = 0;
       args.tile_end = tiles;
       kernels.gather(args, first_of(plan, unit, parts, task.out_count), first_of(plan, unit + 1, parts, task.out_count),
-                     scratch.shared + unit * gathered_part);
+                     gathered_to + unit * gathered_part);
       continue;
     }
     const int first = static_cast<int>(std::int64_t{unit} * w.tile_groups / blocks);

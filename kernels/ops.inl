@@ -253,6 +253,11 @@ static void combine_rows(const float* x, const std::int32_t* list, int count, co
     for (int r = 0; r < kTogether; ++r) at[r] = rows + (list ? list[p + r] : p + r) * width;
     add_rows<kTogether>(x + p, at, p == 0, begin, end, out);
   }
+  constexpr int kSome = 4;
+  for (; p + kSome <= count; p += kSome) {
+    for (int r = 0; r < kSome; ++r) at[r] = rows + (list ? list[p + r] : p + r) * width;
+    add_rows<kSome>(x + p, at, p == 0, begin, end, out);
+  }
   for (; p < count; ++p) {
     at[0] = rows + (list ? list[p] : p) * width;
     add_rows<1>(x + p, at, p == 0, begin, end, out);

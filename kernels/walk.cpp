@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 namespace penstock {
 
@@ -108,32 +109,53 @@ const float* Runtime::Walk::summaries(const Op& op, const Live& in) {
 int Runtime::Walk::choose_winners(const Op& op, const Live& in, int wanted, std::int64_t level, std::int32_t* list) {
   const int channels = tensor(op.out).channels;
   const float* ss = summaries(op, in);
-  float* g = context_.saliency.data();
+  float* const __restrict g = context_.saliency.data();
   each_block(channels, static_cast<std::int64_t>(in.count) * channels / 2, [&](int begin, int end) {
     kernels_.combine_rows(ss, in.list, in.count, op.phi, op.rho + level, begin, end, channels, g);
   });
-  std::uint32_t* keys = context_.keys.data();
-  for (int o = 0; o < channels; ++o) {
-    if (!(g[o] > 0.0f)) g[o] = 0.0f;
-    std::memcpy(&keys[o], &g[o], sizeof g[o]);  // bits of floats >= 0 order as the floats do
-  }
+  std::uint32_t* const __restrict keys = context_.keys.data();
+  for (int o = 0; o < channels; ++o) g[o] = g[o] > 0.0f ? g[o] : 0.0f;
+  std::memcpy(keys, g, sizeof(float) * static_cast<std::size_t>(channels));  // bits of floats >= 0 order as the floats do
   const std::int64_t at = runtime_.knob_offsets_[static_cast<std::size_t>(op.knob)];
   if (saliencies_) std::copy(g, g + channels, saliencies_ + at);
 
+  // The least key of those that are taken, and how many of the values equal to it are: all, unless there are too many.
   const auto at_least = [&](std::uint32_t t) { return kernels_.count_at_least(keys, channels, t); };
   std::uint32_t threshold = 1;
   const int positive = at_least(1);
   const int taken = std::min(wanted, positive);
-  int ties = channels;  // how many of the values equal to the threshold are taken: all, unless there are too many
+  int ties = channels;
   if (taken < positive) {
-    std::uint32_t over = 0x7f800001u;  // more than infinity
+    std::int32_t least = std::numeric_limits<std::int32_t>::max(), most = 0;
+    for (int o = 0; o < channels; ++o) {
+      const std::int32_t key = static_cast<std::int32_t>(keys[o]);
+      least = key < least ? key : least;
+      most = key > most ? key : most;
+    }
+    threshold = std::max(threshold, static_cast<std::uint32_t>(least));
+    std::uint32_t over = static_cast<std::uint32_t>(most) + 1;
+    int reached = positive, reached_over = 0;
     bool exact = false;
-    while (over - threshold > 1 && !exact) {
-      const std::uint32_t middle = threshold + (over - threshold) / 2;
-      const int reached = at_least(middle);
-      if (reached >= taken) threshold = middle;
-      else over = middle;
-      exact = reached == taken;
+    // Where it would lie if saliencies were spread evenly and, every third time, half-way.
+    for (int turn = 1; over - threshold > 1 && !exact; ++turn) {
+      std::uint32_t key = threshold + (over - threshold) / 2;
+      if (turn % 3 != 0) {
+        const float share = (static_cast<float>(reached - taken) + 0.5f) / static_cast<float>(reached - reached_over);
+        float low, high;
+        std::memcpy(&low, &threshold, sizeof low);
+        std::memcpy(&high, &over, sizeof high);
+        const float guess = low + (high - low) * share;
+        if (guess > low && guess < high) std::memcpy(&key, &guess, sizeof key);
+      }
+      const int n = at_least(key);
+      if (n >= taken) {
+        threshold = key;
+        reached = n;
+      } else {
+        over = key;
+        reached_over = n;
+      }
+      exact = n == taken;
     }
     if (!exact) ties = taken - at_least(threshold + 1);
   }
@@ -214,6 +236,8 @@ void Runtime::Walk::conv(const Op& op) {
   out.list = list;
   out.count = count;
   if (count == 0) return;
+  task.spare = out.data + count * t.step();  // planes of channels that are not computed
+  task.spare_floats = static_cast<std::size_t>((t.channels - count) * t.step());
   add_upcoming(op, task);
   run_task(op, task);
 }
