@@ -28,6 +28,8 @@ struct Case {
   std::vector<float> weights, bias, gain;
   std::vector<std::int32_t> in_list, out_list;
   std::vector<float> pixels;  // [in_count][height][width]
+  int later_count = 0, later_floats = 0;
+  std::size_t spare_floats = 0;
 };
 
 using Random = std::mt19937;
@@ -94,6 +96,9 @@ Case pick_case(Random& random, bool three_by_three) {
   for (float& g : c.gain) g = std::fabs(gauss(random));
   c.pixels.resize(c.in_list.size() * s.input.height * s.input.width);
   for (float& p : c.pixels) p = gauss(random);
+  c.later_count = pick(random, 0, 2) ? pick(random, 1, 600) : 0;
+  c.later_floats = pick(random, 1, 1500);
+  c.spare_floats = (s.out_channels - c.out_list.size()) * s.output.stride();
   return c;
 }
 
@@ -218,10 +223,18 @@ bool check(const Case& c, Isa isa, ConvAlgorithm algorithm, const char* name) {
   task.out_list = c.out_list.data();
   task.out_count = static_cast<int>(c.out_list.size());
   task.gain = c.gain.data();
+  Aligned spare(c.spare_floats);
+  task.spare = spare.data;
+  task.spare_floats = c.spare_floats;
   task.output = once.data;
   run(*plan, task, false);
+  const std::vector<float> row(c.later_floats);
+  const std::vector<const float*> later(c.later_count, row.data());
+  task.later = later.data();
+  task.later_count = c.later_count;
+  task.later_floats = c.later_floats;
   task.output = again.data;
-  task.threads = 2;  // cut into other units: not a bit may change
+  task.threads = 2;  // cut into other units, and something else fetched meanwhile: not a bit may change
   run(*plan, task, true);
   if (conv_takes_bare(*plan)) {  // not a bit may change here either, and nothing around the image be read
     Aligned bare(c.pixels.size()), copied(once.size);
