@@ -39,6 +39,7 @@ def test_contestants_take_turns_and_each_runs_equally_often() -> None:
         {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")},
         seconds=0.0,
         least_rounds=4,
+        settle_milliseconds=0.0,
         turn_milliseconds=0.0,
     )
     assert "".join(calls[4:]) == "aabbbbaaaabbbbaa"  # after the warm-up; a turn's first is not timed
@@ -51,6 +52,25 @@ def test_short_calls_are_repeated_within_a_turn_and_long_ones_are_not() -> None:
     )
     assert found["short"].calls > 2
     assert found["long"].calls == 2
+
+
+def test_a_turn_begins_with_calls_that_are_not_timed_until_caches_have_settled() -> None:
+    calls: list[str] = []
+
+    def nap() -> None:
+        calls.append("nap")
+        time.sleep(0.001)
+
+    found = interleave(
+        {"nap": nap},
+        seconds=0.0,
+        least_rounds=2,
+        warm_up=0,
+        settle_milliseconds=20.0,
+        turn_milliseconds=0.0,
+    )
+    assert found["nap"].calls == 2
+    assert len(calls) >= 2 * (1 + 2)  # a nap may last longer than asked, but hardly ten times
 
 
 def test_the_least_and_the_median_are_of_the_calls_in_milliseconds() -> None:

@@ -5,7 +5,8 @@ own: each round runs every contestant, in an order that rotates. The least time 
 work itself takes; what lies above it, the median included, is mostly the neighbours.
 
 A contestant that follows another one finds its caches full of that one's data, which says something about the
-other. So a turn begins with a call that is not timed, and short calls are repeated for a few milliseconds:
+other. One call does not drive that out: where data just fit into a shared cache, times fall for some ten calls. So a
+turn begins with calls that are not timed, for some milliseconds and at least one, and short calls are repeated:
 every contestant is timed as in use, after itself.
 """
 
@@ -36,11 +37,13 @@ def interleave(
     seconds: float = 4.0,
     least_rounds: int = 15,
     warm_up: int = 2,
-    turn_milliseconds: float = 3.0,
+    settle_milliseconds: float = 20.0,
+    turn_milliseconds: float = 5.0,
 ) -> dict[str, Timing]:
     """Time all contestants for about `seconds` in all, but at least `least_rounds` rounds.
 
-    A turn times calls until they have taken `turn_milliseconds`, at least one.
+    A turn calls for `settle_milliseconds` untimed, then times calls until they have taken `turn_milliseconds`; at
+    least one of each.
     """
     names = list(contestants)
     for name in names:
@@ -53,14 +56,19 @@ def interleave(
             break
         start = turn % len(names)
         for name in names[start:] + names[:start]:
-            contestants[name]()
-            spent = 0.0
-            while spent == 0.0 or spent < turn_milliseconds:
-                before = time.perf_counter()
-                contestants[name]()
-                taken[name].append(1000 * (time.perf_counter() - before))
-                spent += taken[name][-1]
+            _call_for(settle_milliseconds, contestants[name])
+            taken[name] += _call_for(turn_milliseconds, contestants[name])
     return {name: Timing(min(values), median(values), len(values)) for name, values in taken.items()}
+
+
+def _call_for(milliseconds: float, call: Callable[[], object]) -> list[float]:
+    """Milliseconds of every call, at least one, until they have taken so long."""
+    taken: list[float] = []
+    while not taken or sum(taken) < milliseconds:
+        before = time.perf_counter()
+        call()
+        taken.append(1000 * (time.perf_counter() - before))
+    return taken
 
 
 def busy_words() -> str:
