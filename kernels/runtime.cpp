@@ -121,6 +121,12 @@ Runtime::Runtime(std::unique_ptr<Program> program, int threads) : program_(std::
   pool_.push_back(std::make_unique<Context>(*program_));
   deep_ = first_deep_op(*program_);
   upcoming_ = find_upcoming(*program_);
+  wanted_summaries_.assign(program_->tensors.size(), -1);
+  for (const Op& op : program_->ops) {
+    if (op.kind != OpKind::conv || op.knob < 0) continue;
+    int& wanted = wanted_summaries_[static_cast<std::size_t>(op.in)];
+    if (wanted < 0) wanted = static_cast<int>(op.summary);
+  }
   together_ = std::clamp<std::int64_t>(kTogetherBytes / context_bytes(), 1, kMostTogether);
 }
 

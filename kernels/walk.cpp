@@ -104,6 +104,17 @@ const float* Runtime::Walk::summaries(const Op& op, const Live& in) {
   return out;
 }
 
+void Runtime::Walk::summarise_plane(int t, int plane) {
+  const int kind = runtime_.wanted_summaries_[static_cast<std::size_t>(t)];
+  if (kind < 0) return;
+  context_.summaries[static_cast<std::size_t>(runtime_.list_offsets_[static_cast<std::size_t>(t)] + plane)] =
+      kernels_.summarise(live(t).data + plane * tensor(t).step(), tensor(t).shape, static_cast<Summary>(kind));
+}
+
+void Runtime::Walk::note_summaries(int t) {
+  context_.summary_kind[static_cast<std::size_t>(t)] = runtime_.wanted_summaries_[static_cast<std::size_t>(t)];
+}
+
 // g = relu(ss(x) phi + rho); the list receives the k largest, ties to the lower index, without those that are zero.
 // `level` is where the values of the level that serves so many winners begin.
 int Runtime::Walk::choose_winners(const Op& op, const Live& in, int wanted, std::int64_t level, std::int32_t* list) {

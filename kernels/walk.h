@@ -50,6 +50,10 @@ class Runtime::Walk {
   float* scratch(const Op& op) { return context_.arena.data() + op.scratch_offset; }
   int choose_winners(const Op& op, const Live& in, int wanted, std::int64_t level, std::int32_t* list);
   const float* summaries(const Op& op, const Live& in);
+  // The summary of a plane that has just been made and is still near, if a gate will ask for it; `note_summaries` says that
+  // all planes of the tensor have theirs.
+  void summarise_plane(int t, int plane);
+  void note_summaries(int t);
   // Whether a tensor is the image in the caller's memory.
   bool is_bare(int t) const { return t == program_.input && program_.image_reader >= 0; }
   void pool(const Op& op);

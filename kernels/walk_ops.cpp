@@ -19,7 +19,9 @@ void Runtime::Walk::pool(const Op& op) {
   out.count = in.count;
   each(in.count, in.count * from.step(), [&](int p, int) {
     kernels_.pool(in.data + p * from.step(), from.shape, out.data + p * to.step(), to.shape, op.window, op.pool);
+    summarise_plane(op.out, p);
   });
+  note_summaries(op.out);
 }
 
 void Runtime::Walk::adaptive_pool(const Op& op) {
@@ -69,10 +71,13 @@ void Runtime::Walk::add(const Op& op) {
       kernels_.apply(&sum, 1, op.function, op.slope, plane);
     } else if (x && y) {
       kernels_.add(x, a.shape, y, b.shape, op.function, op.slope, plane, to.shape);
+      summarise_plane(op.out, p);
     } else {
       kernels_.affine(x ? x : y, x ? a.shape : b.shape, 1.0f, 0.0f, op.function, op.slope, plane, to.shape);
+      summarise_plane(op.out, p);
     }
   });
+  note_summaries(op.out);
 }
 
 void Runtime::Walk::concat(const Op& op) {
