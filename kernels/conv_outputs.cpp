@@ -14,8 +14,9 @@ constexpr int kMostFarPixels = 256;
 // Planes of so many pixels with AVX-512, of which turning costs little and packing much. (With AVX2 the product takes twice as
 // long, and packing is as good.)
 constexpr int kFewestWidePixels = 65, kMostWidePixels = 1024;
-// Turning weights is repaid by kernels of several taps only.
-constexpr int kFewestTaps = 4;
+// Turning weights is repaid by kernels of several taps only; where wide vectors run in halves also by one tap, unless inputs are so many
+// that sums come and go.
+constexpr int kFewestTaps = 4, kMostInputsOfOneTap = 512;
 // Images, with few channels, have algorithms of their own.
 constexpr int kFewestInputs = 16;
 
@@ -48,8 +49,10 @@ bool outputs_fit(const ConvShape& s) { return s.groups == 1; }
 bool outputs_suit(const ConvPlan& plan) {
   const ConvShape& s = plan.shape;
   const int lanes = plan.kernels->lanes, pixels = pixels_of(plan);
-  if (!outputs_fit(s) || plan.taps() < kFewestTaps || s.in_channels < kFewestInputs || s.out_channels < lanes) return false;
-  if (pixels <= kMostFarPixels && weights_are_far(plan)) return true;
+  if (!outputs_fit(s) || s.in_channels < kFewestInputs || s.out_channels < lanes) return false;
+  const bool one_tap = plan.taps() == 1 && plan.wide_in_halves && s.in_channels <= kMostInputsOfOneTap;
+  if (plan.taps() < kFewestTaps && !one_tap) return false;
+  if (!one_tap && pixels <= kMostFarPixels && weights_are_far(plan)) return true;
   // Down the rows is as good where a row fills one vector, and better where wide vectors run in halves.
   const bool rows_better = plan.rows.used && (s.output.width <= lanes || plan.wide_in_halves);
   return lanes == 16 && pixels >= kFewestWidePixels && pixels <= kMostWidePixels && !rows_better;
