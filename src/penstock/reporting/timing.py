@@ -5,9 +5,9 @@ own: each round runs every contestant, in an order that rotates. The least time 
 work itself takes; what lies above it, the median included, is mostly the neighbours.
 
 A contestant that follows another one finds its caches full of that one's data, which says something about the
-other. One call does not drive that out: where data just fit into a shared cache, times fall for some ten calls. So a
-turn begins with calls that are not timed, for some milliseconds and at least one, and short calls are repeated:
-every contestant is timed as in use, after itself.
+other. One call does not drive that out: where data just fit into a shared cache, times fall for some ten calls.
+So a turn begins with calls that are not timed, for some milliseconds and at least one, and short calls are
+repeated: every contestant is timed as in use, after itself.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def interleave(
 ) -> dict[str, Timing]:
     """Time all contestants for about `seconds` in all, but at least `least_rounds` rounds.
 
-    A turn calls for `settle_milliseconds` untimed, then times calls until they have taken `turn_milliseconds`; at
-    least one of each.
+    A turn calls for `settle_milliseconds` untimed, then times calls until they have taken
+    `turn_milliseconds`; at least one of each.
     """
     names = list(contestants)
     for name in names:
