@@ -5,7 +5,7 @@ own: each round runs every contestant, in an order that rotates. The least time 
 work itself takes; what lies above it, the median included, is mostly the neighbours.
 
 A contestant that follows another one finds its caches full of that one's data, which says something about the
-other. One call does not drive that out: where data just fit into a shared cache, times fall for some ten calls.
+other. One call does not drive that out: where data just fit into a shared cache, times fall for ten calls.
 So a turn begins with calls that are not timed, for some milliseconds and at least one, and short calls are
 repeated: every contestant is timed as in use, after itself.
 """
