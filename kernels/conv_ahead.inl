@@ -81,6 +81,12 @@ struct LinesAhead {
   }
 };
 
+// The share of `later` that belongs to step `index` of `count`.
+PENSTOCK_INLINE LaterRows share_of(const LaterRows& later, int index, int count) {
+  const auto row = [&](int i) { return static_cast<int>(static_cast<std::int64_t>(i) * later.count / count); };
+  return {later.rows + row(index), row(index + 1) - row(index), later.lines};
+}
+
 // Lines that a pass over so many inputs fetches.
 constexpr int kManyLines = 4;
 PENSTOCK_INLINE int lines_fetched(int inputs, bool many) { return inputs / 2 * (many ? kManyLines : 1); }

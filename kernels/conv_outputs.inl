@@ -182,7 +182,6 @@ static void outputs_block(const OutputsArgs& a, int plane_begin, int plane_end) 
   const auto begin_of = [&](int chunk) { return static_cast<int>(static_cast<std::int64_t>(chunk) * a.in_count / chunks); };
   const int runs = (out.width + kOutputPixels - 1) / kOutputPixels;
   const bool fetches_ahead = a.tap_count <= kLine;
-  const auto later_of = [&](int chunk) { return static_cast<int>(static_cast<std::int64_t>(chunk) * a.later.count / chunks); };
   UsedLines<kOutputsChunk> used;
   for (int chunk = 0; chunk < chunks; ++chunk) {
     const int begin = begin_of(chunk), count = begin_of(chunk + 1) - begin;
@@ -192,8 +191,7 @@ static void outputs_block(const OutputsArgs& a, int plane_begin, int plane_end) 
     const int next = more ? chunk + 1 : 0;
     if (fetches_ahead) used.find(a.in_list + begin_of(next), begin_of(next + 1) - begin_of(next), 0, a.tap_count, 0);
     WeightsAhead ahead = {more ? rows : next_rows, used.places, used.places + used.count, used.places,
-                          used.count * (more ? outs : next_outs),
-                          {a.later.rows + later_of(chunk), later_of(chunk + 1) - later_of(chunk), a.later.lines}, a.fetches_many};
+                          used.count * (more ? outs : next_outs), share_of(a.later, chunk, chunks), a.fetches_many};
     const std::int64_t turns = static_cast<std::int64_t>(runs) * out.height * count;
     const std::int64_t lines = ahead.left + std::int64_t{ahead.later.count} * ahead.later.lines;
     const int fetches = turns == 0 ? 0 : static_cast<int>((lines + turns - 1) / turns);

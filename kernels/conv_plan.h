@@ -64,7 +64,8 @@ struct ConvPlan {
   // AMD's cores keep 24 lines on their way from far caches, and more to the second-level cache, so that fetching many ahead does not
   // hold up what is loaded meanwhile; Ice Lake keeps 12.
   bool fetches_many = false;
-  // Vectors of 16 run as two halves on AMD's cores up to Zen 4, where fewer products count for more than fuller vectors.
+  // Vectors of 16 run as two halves on AMD's cores up to Zen 4, where fewer products count for more than fuller vectors. (Later ones
+  // are taken to be alike until one has been measured.)
   bool wide_in_halves = false;
   ConvAlgorithm algorithm = ConvAlgorithm::automatic;  // as asked for
   ConvBuffer weights;  // [out][in / groups][tap], as given

@@ -269,8 +269,6 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
   std::int32_t later_places[kLaterFloats / kLine + 2 * kWinogradChunk];
   const int later_room = a.later.count == 0 ? 0 : a.later.lines + lines_fetched(a.chunk, many);
   for (int i = 0; i < later_room; ++i) later_places[i] = (i < a.later.lines ? i : a.later.lines - 1) * kLine;
-  const int turns = chunks * e.panels;
-  const auto later_of = [&](int turn) { return static_cast<int>(static_cast<std::int64_t>(turn) * a.later.count / turns); };
   for (int chunk = 0; chunk < chunks; ++chunk) {
     const int begin = begin_of(chunk), count = begin_of(chunk + 1) - begin;
     const auto& used_now = used[chunk % 2];
@@ -292,11 +290,11 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
       for (int o = 0; o < next_outs; ++o) next_rows[o] = filters_of(a, next + o);
       const auto& lines = more ? used_now : used_next;
       LinesAhead ahead{next_rows, lines.places, next_outs, many};
-      const int turn = chunk * e.panels + panel, later_begin = later_of(turn), later_count = later_of(turn + 1) - later_begin;
-      LinesAhead later{a.later.rows + later_begin, later_places, later_count, many};
+      const LaterRows share = share_of(a.later, chunk * e.panels + panel, chunks * e.panels);
+      LinesAhead later{share.rows, later_places, share.count, many};
       const int each = lines_fetched(count, many);
       int passes = passes_of(next_outs * lines.count, each, whole * Tile::kGroups);
-      int later_passes = passes_of(later_count * a.later.lines, each, whole * Tile::kGroups - passes);
+      int later_passes = passes_of(share.count * share.lines, each, whole * Tile::kGroups - passes);
       for (int g = 0; g < Tile::kGroups; ++g) {
         const float* transformed = a.transformed + g * e.groups * e.tiles_step + begin * kGroupFloats;
         float* sums = a.sums + first * e.sum_out + g * e.sum_group;

@@ -13,7 +13,8 @@ bool isa_available(Isa isa);
 // The widest available set.
 Isa best_isa();
 
-// Some measured choices differ between makers (conv_plan.h says which). Results do not.
+// Some measured choices differ between makers (conv_plan.h says which), and so may the last bits of results, as they do between
+// instruction sets.
 bool made_by_amd();
 
 // "baseline", "avx2", "avx512".

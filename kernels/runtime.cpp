@@ -31,10 +31,10 @@ std::size_t first_deep_op(const Program& program) {
 // A kernel may read (never write) kVectorSlack floats past the last plane.
 std::int64_t context_floats(const Program& program) { return (program.arena_floats + kVectorSlack + 15) / 16 * 16; }
 
-}  // namespace
-
 // Rows that stay in a near cache anyway need no fetching.
 constexpr std::int64_t kFarRows = 1 << 16;
+
+}  // namespace
 
 std::vector<Runtime::Upcoming> Runtime::find_upcoming(const Program& program) {
   std::vector<std::size_t> maker(program.tensors.size(), 0);
@@ -52,7 +52,7 @@ std::vector<Runtime::Upcoming> Runtime::find_upcoming(const Program& program) {
     const int width = program.tensors[static_cast<std::size_t>(reader.out)].channels;
     if (rows == nullptr || std::int64_t{from.channels} * width < kFarRows) continue;
     // Back to tensors that are there by then; all that lies between passes channels on.
-    Upcoming& upcoming = all[i];
+    Upcoming upcoming{rows, from.channels, width, {}};
     std::vector<int> open{reader.in};
     bool known = true;
     while (!open.empty() && known) {
@@ -68,13 +68,7 @@ std::vector<Runtime::Upcoming> Runtime::find_upcoming(const Program& program) {
         if (op.kind == OpKind::add) open.push_back(op.in2);
       }
     }
-    if (!known) {
-      upcoming.tensors.clear();
-      continue;
-    }
-    upcoming.rows = rows;
-    upcoming.count = from.channels;
-    upcoming.width = width;
+    if (known) all[i] = std::move(upcoming);
   }
   return all;
 }

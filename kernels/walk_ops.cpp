@@ -68,14 +68,13 @@ void Runtime::Walk::add(const Op& op) {
     const float* y = second[p] < 0 ? nullptr : in2.data + second[p] * b.step();
     if (to.kind == TensorKind::vector) {
       const float sum = (x ? *x : 0.0f) + (y ? *y : 0.0f);
-      kernels_.apply(&sum, 1, op.function, op.slope, plane);
-    } else if (x && y) {
-      kernels_.add(x, a.shape, y, b.shape, op.function, op.slope, plane, to.shape);
-      summarise_plane(op.out, p);
-    } else {
-      kernels_.affine(x ? x : y, x ? a.shape : b.shape, 1.0f, 0.0f, op.function, op.slope, plane, to.shape);
-      summarise_plane(op.out, p);
+      return kernels_.apply(&sum, 1, op.function, op.slope, plane);
     }
+    if (x && y)
+      kernels_.add(x, a.shape, y, b.shape, op.function, op.slope, plane, to.shape);
+    else
+      kernels_.affine(x ? x : y, x ? a.shape : b.shape, 1.0f, 0.0f, op.function, op.slope, plane, to.shape);
+    summarise_plane(op.out, p);
   });
   note_summaries(op.out);
 }

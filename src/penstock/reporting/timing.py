@@ -64,10 +64,12 @@ def interleave(
 def _call_for(milliseconds: float, call: Callable[[], object]) -> list[float]:
     """Milliseconds of every call, at least one, until they have taken so long."""
     taken: list[float] = []
-    while not taken or sum(taken) < milliseconds:
+    spent = 0.0
+    while not taken or spent < milliseconds:
         before = time.perf_counter()
         call()
         taken.append(1000 * (time.perf_counter() - before))
+        spent += taken[-1]
     return taken
 
 
