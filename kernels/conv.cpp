@@ -221,6 +221,10 @@ std::int64_t conv_macs(const ConvPlan& plan, const ConvTask& task) {
   return pairs * s.kernel_h * s.kernel_w * s.output.height * s.output.width;
 }
 
+bool conv_fetches_later(const ConvPlan& plan) { return plan.winograd.shared || plan.outputs.used; }
+
+static_assert(kMostLaterFloats == kLaterFloats);
+
 LaterRows later_rows(const ConvTask& task, int unit, int units) {
   const auto row = [&](int i) { return static_cast<int>(std::int64_t{task.later_count} * i / units); };
   const int floats = std::min(task.later_floats, kLaterFloats);

@@ -58,6 +58,8 @@ constexpr int conv_output_size(int size, int kernel, int stride, int pad, int di
   return reach < 0 ? 0 : reach / stride + 1;
 }
 
+constexpr int kMostLaterFloats = 1024;  // of a row that is fetched for whoever comes next
+
 // One image's work. Lists are strictly increasing; plane p of `input` holds channel in_list[p], plane p of
 // `output` receives channel out_list[p]. Planes lie Planes::stride() floats apart. Input and output must not overlap.
 struct ConvTask {
@@ -112,6 +114,9 @@ std::int64_t conv_weights(const ConvPlan& plan);  // floats of its filters
 // Whether tasks may give the input as an image comes: planes of height times width floats without margins, one after the
 // other, of which every row is read and nothing before or after them.
 bool conv_takes_bare(const ConvPlan& plan);
+
+// Whether its tasks fetch the rows of `later`.
+bool conv_fetches_later(const ConvPlan& plan);
 
 int conv_stages(const ConvPlan& plan, const ConvTask& task);
 int conv_units(const ConvPlan& plan, const ConvTask& task, int stage);

@@ -90,31 +90,41 @@ PENSTOCK_INLINE std::ptrdiff_t rows_at(const RowsArgs& a, int slot, int phase, i
 template <typename Rows>
 static void transform_rows(const RowsArgs& a, int tile_y, int side, int slot) {
   const float* plane = a.input + slot * a.in_stride + a.in_origin;
+  // Vectors of bare rows that reach into a margin, those before `inner` and from `outer` on, are read from copies of the rows' ends.
+  constexpr int kSpan = Rows::kStride * kLanes;
+  const int steps = (a.out.width + Rows::kReach + kLanes - 1) / kLanes;
+  const int inner = a.copies ? (a.pad_w + kSpan - 1) / kSpan : 0;
+  const int reach = (a.in_pitch + a.pad_w) / kSpan;  // vectors that do not reach over the right end
+  const int outer = !a.copies ? steps : reach > inner ? reach : inner;
+  const int head = inner * kSpan < a.in_pitch ? inner * kSpan : a.in_pitch;
+  const int tail = outer * kSpan - a.pad_w < a.in_pitch ? outer * kSpan - a.pad_w : a.in_pitch;
   for (int phase = 0; phase < Rows::kPhases; ++phase) {
-    const float* row[Rows::kPositions];
+    const float *row[Rows::kPositions], *ends[Rows::kPositions];
     for (int r = 0; r < Rows::kPositions; ++r) {
       const int y = (tile_y * kRowsOut + r) * Rows::kStride + phase - a.pad_h;
       if (y < 0 || y >= a.height) {
-        row[r] = a.zero_row;
+        row[r] = ends[r] = a.zero_row;
         continue;
       }
       const float* const from = plane + static_cast<std::ptrdiff_t>(y) * a.in_pitch;
+      row[r] = from - a.pad_w;
       if (a.copies) {
         float* const copy = a.copies + r * a.copies_pitch;
-        std::memcpy(copy + a.pad_w, from, a.in_pitch * sizeof(float));
-        row[r] = copy;
-      } else {
-        row[r] = from - a.pad_w;
+        std::memcpy(copy + a.pad_w, from, head * sizeof(float));
+        std::memcpy(copy + a.pad_w + tail, from + tail, (a.in_pitch - tail) * sizeof(float));
+        ends[r] = copy;
       }
     }
     float* to = a.rows + rows_at<Rows>(a, slot, phase, 0) + side * kLanes;
     const std::ptrdiff_t step = rows_at<Rows>(a, 0, 0, 1);
-    for (int x = 0; x < a.out.width + Rows::kReach; x += kLanes) {
+    for (int step_x = 0; step_x < steps; ++step_x) {
+      const int x = step_x * kLanes;
+      const float* const* const from = step_x >= inner && step_x < outer ? row : ends;
       for (int odd = 0; odd < Rows::kStride; ++odd) {
         Vec d[Rows::kPositions], v[Rows::kPositions];
 #pragma GCC unroll 7
         for (int r = 0; r < Rows::kPositions; ++r) {
-          d[r] = Rows::kStride == 2 ? load_even(row[r] + 2 * x + odd) : load(row[r] + x);
+          d[r] = Rows::kStride == 2 ? load_even(from[r] + 2 * x + odd) : load(from[r] + x);
         }
         Rows::forward(d, v);
 #pragma GCC unroll 7

@@ -36,44 +36,63 @@ constexpr std::int64_t kFarRows = 1 << 16;
 
 }  // namespace
 
-std::vector<Runtime::Upcoming> Runtime::find_upcoming(const Program& program) {
+std::vector<std::vector<Runtime::Upcoming>> Runtime::find_upcoming(const Program& program) {
   std::vector<std::size_t> maker(program.tensors.size(), 0);
   for (std::size_t i = 0; i < program.ops.size(); ++i)
     if (program.ops[i].out >= 0) maker[static_cast<std::size_t>(program.ops[i].out)] = i;
-  std::vector<Upcoming> all(program.ops.size());
+  // The tensors, there when operation `now` runs, whose channels become those of `t`; none if they are not known by then.
+  const auto sources = [&](std::size_t now, int t) {
+    std::vector<int> found, open{t};
+    while (!open.empty()) {
+      const int from = open.back();
+      open.pop_back();
+      const std::size_t made = maker[static_cast<std::size_t>(from)];
+      const Op& op = program.ops[made];
+      if (made <= now) {
+        found.push_back(from);
+        continue;
+      }
+      const bool passes_on = op.kind == OpKind::add || op.kind == OpKind::pool || op.kind == OpKind::adaptive_pool || op.kind == OpKind::pack;
+      if (!passes_on) return std::vector<int>{};
+      open.push_back(op.in);
+      if (op.kind == OpKind::add) open.push_back(op.in2);
+    }
+    return found;
+  };
+  std::vector<std::vector<Upcoming>> all(program.ops.size());
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (program.ops[i].kind != OpKind::conv) continue;
-    std::size_t next = i + 1;
-    while (next < program.ops.size() && program.ops[next].kind != OpKind::conv && program.ops[next].kind != OpKind::linear) ++next;
-    if (next == program.ops.size()) continue;
-    const Op& reader = program.ops[next];
-    const Tensor& from = program.tensors[static_cast<std::size_t>(reader.in)];
-    const float* rows = reader.kind == OpKind::conv ? reader.phi : from.kind == TensorKind::vector ? reader.weights : nullptr;
-    const int width = program.tensors[static_cast<std::size_t>(reader.out)].channels;
-    if (rows == nullptr || std::int64_t{from.channels} * width < kFarRows) continue;
-    // Back to tensors that are there by then; all that lies between passes channels on.
-    Upcoming upcoming{rows, from.channels, width, {}};
-    std::vector<int> open{reader.in};
-    bool known = true;
-    while (!open.empty() && known) {
-      const int t = open.back();
-      open.pop_back();
-      const std::size_t made = maker[static_cast<std::size_t>(t)];
-      const Op& op = program.ops[made];
-      if (made <= i) {
-        upcoming.tensors.push_back(t);
-      } else {
-        known = op.kind == OpKind::add || op.kind == OpKind::pool || op.kind == OpKind::adaptive_pool || op.kind == OpKind::pack;
-        open.push_back(op.in);
-        if (op.kind == OpKind::add) open.push_back(op.in2);
+    for (std::size_t next = i + 1; next < program.ops.size(); ++next) {
+      const Op& reader = program.ops[next];
+      if (reader.kind != OpKind::conv && reader.kind != OpKind::linear) continue;
+      const Tensor& from = program.tensors[static_cast<std::size_t>(reader.in)];
+      const float* rows = reader.kind == OpKind::conv ? reader.phi : from.kind == TensorKind::vector ? reader.weights : nullptr;
+      const int width = program.tensors[static_cast<std::size_t>(reader.out)].channels;
+      if (rows != nullptr && std::int64_t{from.channels} * width >= kFarRows) {
+        std::vector<int> tensors = sources(i, reader.in);
+        if (tensors.empty()) break;
+        all[i].push_back({rows, from.channels, width, std::move(tensors)});
       }
+      if (reader.kind == OpKind::linear || conv_fetches_later(*reader.plan)) break;
     }
-    if (known) all[i] = std::move(upcoming);
   }
   return all;
 }
 
-Runtime::Context::Context(const Program& program) {
+int Runtime::Upcoming::piece(const std::vector<Upcoming>& all) {
+  int piece = kMostLaterFloats;
+  for (const Upcoming& next : all) piece = std::min(piece, next.width);
+  return piece;
+}
+
+std::size_t Runtime::Upcoming::pieces(const std::vector<Upcoming>& all) {
+  const int size = piece(all);
+  std::size_t count = 0;
+  for (const Upcoming& next : all) count += static_cast<std::size_t>(next.count) * static_cast<std::size_t>((next.width + size - 1) / size);
+  return count;
+}
+
+Runtime::Context::Context(const Program& program, std::size_t pieces) {
   arena.allocate(static_cast<std::size_t>(context_floats(program)));
   std::size_t channels = 0;
   for (const Tensor& t : program.tensors) {
@@ -94,7 +113,7 @@ Runtime::Context::Context(const Program& program) {
   winners.resize(widest);
   fresh.resize(widest);
   alone.resize(widest);
-  later.resize(widest);
+  later.resize(pieces + 1);  // the last one is written in vain
 }
 
 Runtime::Runtime(std::unique_ptr<Program> program, int threads) : program_(std::move(program)), team_(threads) {
@@ -112,9 +131,10 @@ Runtime::Runtime(std::unique_ptr<Program> program, int threads) : program_(std::
   knob_offsets_.push_back(offset);
   all_channels_.resize(static_cast<std::size_t>(program_->max_channels));
   for (std::size_t c = 0; c < all_channels_.size(); ++c) all_channels_[c] = static_cast<std::int32_t>(c);
-  pool_.push_back(std::make_unique<Context>(*program_));
-  deep_ = first_deep_op(*program_);
   upcoming_ = find_upcoming(*program_);
+  for (const std::vector<Upcoming>& next : upcoming_) most_pieces_ = std::max(most_pieces_, Upcoming::pieces(next));
+  pool_.push_back(std::make_unique<Context>(*program_, most_pieces_));
+  deep_ = first_deep_op(*program_);
   wanted_summaries_.assign(program_->tensors.size(), -1);
   for (const Op& op : program_->ops) {
     if (op.kind != OpKind::conv || op.knob < 0) continue;
@@ -151,7 +171,7 @@ std::unique_ptr<Runtime::Context> Runtime::take() {
       return context;
     }
   }
-  return std::make_unique<Context>(*program_);
+  return std::make_unique<Context>(*program_, most_pieces_);
 }
 
 void Runtime::give_back(std::unique_ptr<Context> context) {

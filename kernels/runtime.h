@@ -58,15 +58,20 @@ class Runtime {
   std::vector<std::int32_t> all_channels_;  // 0, 1, 2, ...: the list of a dense tensor
   std::size_t deep_ = 0;         // operations from here on run side by side for several images
   std::int64_t together_ = 1;    // so many
-  // For every operation: the rows of weights that the next gate or linear layer will read, and the tensors whose channels, known
-  // once the operation has its winners, say which. None where they are few, or where a convolution comes in between.
+  // Rows of weights that a gate or linear layer will read, and the tensors whose channels say which.
   struct Upcoming {
     const float* rows = nullptr;
     int count = 0, width = 0;
     std::vector<int> tensors;
+    // All that comes next is fetched in pieces of one size; there are so many of them, at most.
+    static int piece(const std::vector<Upcoming>& all);
+    static std::size_t pieces(const std::vector<Upcoming>& all);
   };
-  static std::vector<Upcoming> find_upcoming(const Program& program);
-  std::vector<Upcoming> upcoming_;
+  // For every convolution: what comes next, as far as it is known once the convolution has its winners. None where rows are few;
+  // convolutions that fetch nothing themselves are passed over.
+  static std::vector<std::vector<Upcoming>> find_upcoming(const Program& program);
+  std::vector<std::vector<Upcoming>> upcoming_;
+  std::size_t most_pieces_ = 0;
   std::vector<int> wanted_summaries_;  // of each tensor: the kind that the first gate to read it asks for, or -1
   std::vector<std::int64_t> list_offsets_;  // where a tensor's own list lies in Context::lists
   std::vector<std::int64_t> knob_offsets_;  // where a gated layer lies in a row of `chosen`

@@ -253,21 +253,29 @@ void Runtime::Walk::conv(const Op& op) {
   run_task(op, task);
 }
 
-// What the next gate or linear layer will read is fetched while the convolution runs.
+// What the next gates or linear layer will read is fetched while the convolution runs.
 void Runtime::Walk::add_upcoming(const Op& op, ConvTask& task) {
-  const Upcoming& upcoming = runtime_.upcoming_[static_cast<std::size_t>(&op - program_.ops.data())];
-  if (upcoming.rows == nullptr) return;
+  const std::vector<Upcoming>& upcoming = runtime_.upcoming_[static_cast<std::size_t>(&op - program_.ops.data())];
+  if (upcoming.empty()) return;
+  const int piece = Upcoming::piece(upcoming);
   const float** const later = context_.later.data();
+  int count = 0;
   char* const wanted = context_.fresh.data();  // by channel
-  std::memset(wanted, 0, static_cast<std::size_t>(upcoming.count));
-  for (int t : upcoming.tensors)
-    for (int p = 0; p < live(t).count; ++p) wanted[live(t).list[p]] = 1;
-  for (int c = 0; c < upcoming.count; ++c) {
-    later[task.later_count] = upcoming.rows + std::int64_t{c} * upcoming.width;
-    task.later_count += wanted[c];
+  for (const Upcoming& next : upcoming) {
+    std::memset(wanted, 0, static_cast<std::size_t>(next.count));
+    for (int t : next.tensors)
+      for (int p = 0; p < live(t).count; ++p) wanted[live(t).list[p]] = 1;
+    for (int at = 0; at < next.width; at += piece) {
+      const float* const column = next.rows + std::min(at, next.width - piece);
+      for (int c = 0; c < next.count; ++c) {
+        later[count] = column + std::int64_t{c} * next.width;
+        count += wanted[c];
+      }
+    }
   }
   task.later = later;
-  task.later_floats = upcoming.width;
+  task.later_count = count;
+  task.later_floats = piece;
 }
 
 // The sum of a skip connection and a convolution, without a tensor for the convolution's own result: the skip's

@@ -16,7 +16,8 @@ struct Live {
 };
 
 struct Runtime::Context {
-  explicit Context(const Program& program);
+  // `pieces`: of rows that one convolution fetches for whoever comes next, at most.
+  Context(const Program& program, std::size_t pieces);
   ConvBuffer arena;
   std::vector<std::int32_t> lists;
   std::vector<Live> live;

@@ -52,13 +52,21 @@ void Runtime::Walk::add(const Op& op) {
   std::int32_t* list = own_list(op.out);
   // Where each plane of the union comes from: its plane in either summand, or -1.
   std::int32_t *first = context_.positions.data(), *second = context_.merged.data();
+  // Without branches: who is in a list is as good as random to the processor.
+  char* const in_first = context_.fresh.data();
+  char* const in_second = context_.alone.data();
+  std::memset(in_first, 0, static_cast<std::size_t>(to.channels));
+  std::memset(in_second, 0, static_cast<std::size_t>(to.channels));
+  for (int p = 0; p < in.count; ++p) in_first[in.list[p]] = 1;
+  for (int q = 0; q < in2.count; ++q) in_second[in2.list[q]] = 1;
   int n = 0;
-  for (int p = 0, q = 0; p < in.count || q < in2.count; ++n) {
-    const bool takes = p < in.count && (q >= in2.count || in.list[p] <= in2.list[q]);
-    const bool takes2 = q < in2.count && (p >= in.count || in2.list[q] <= in.list[p]);
-    list[n] = takes ? in.list[p] : in2.list[q];
-    first[n] = takes ? p++ : -1;
-    second[n] = takes2 ? q++ : -1;
+  for (int c = 0, p = 0, q = 0; c < to.channels; ++c) {
+    list[n] = c;
+    first[n] = in_first[c] ? p : -1;
+    second[n] = in_second[c] ? q : -1;
+    n += in_first[c] | in_second[c];
+    p += in_first[c];
+    q += in_second[c];
   }
   out.list = list;
   out.count = n;

@@ -30,6 +30,7 @@ def fuse(network: Network) -> Network:
     _small_convs_to_linear(network)
     _merge_pointwise(network)
     _pack_vectors(network)
+    _shortcuts_first(network)
     return network
 
 
@@ -187,6 +188,24 @@ def _pack_vectors(network: Network) -> None:
             step.output = _twin(network, result)
             steps.append(Pack(f"{step.name} (as a vector)", [step.output], result))
     network.steps = steps
+
+
+def _shortcuts_first(network: Network) -> None:
+    """The convolution of a shortcut runs before the branch around it.
+
+    Both read the same value, which is still near and then free; and the branch's last convolution comes right before
+    the sum, so that weights needed after it can be fetched meanwhile (kernels/runtime.cpp).
+    """
+    readers = network.readers()
+    for step in list(network.steps):
+        if not isinstance(step, Conv) or len(step.inputs) > 1:
+            continue
+        others = readers[step.inputs[0]]
+        after = readers.get(step.output, [])
+        if others[0] is step or others[-1] is not step or len(after) != 1 or not isinstance(after[0], Add):
+            continue
+        network.steps.remove(step)
+        network.steps.insert(network.steps.index(others[0]), step)
 
 
 def _twin(network: Network, value: int) -> int:
