@@ -252,6 +252,7 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   args.gathered = nullptr;
   const bool gathered = gathers(plan, task);
   args.filters = gathered || uses_fresh(plan, task) ? plan.weights.data() : nullptr;
+  args.first_outs = w.shared && args.filters ? std::min(plan.kernels->winograd_panel, task.out_count) : 0;
   args.fetches_many = plan.fetches_many;
   args.tiles_x = w.tiles_x;
   args.tiles_y = w.tiles_y;

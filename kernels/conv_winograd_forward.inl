@@ -120,6 +120,16 @@ static void transform_across_rows(const float* const* tiles, std::ptrdiff_t pitc
   }
 }
 
+// The filters that the first panel of outputs has for an input; a filter may begin in one cache line and end in the next.
+static void fetch_first_filters(const WinogradArgs& a, int slot) {
+  if (slot >= a.chunk) return;
+  for (int o = 0; o < a.first_outs; ++o) {
+    const float* filter = a.filters + (static_cast<std::ptrdiff_t>(a.out.list[o]) * a.in_channels + a.in_list[slot]) * 9;
+    fetch(filter, true);
+    fetch(filter + 8, true);
+  }
+}
+
 template <typename Tile>
 static void winograd_transform(const WinogradArgs& a, int slot_begin, int slot_end) {
   const int tiles = a.tile_end - a.tile_begin;
@@ -130,6 +140,7 @@ static void winograd_transform(const WinogradArgs& a, int slot_begin, int slot_e
   for (int slot = slot_begin; slot < slot_end; ++slot) {
     const float* pixels = a.input + slot * a.in_stride + a.in_origin;
     float* to = a.transformed + static_cast<std::ptrdiff_t>(slot) * kGroupFloats;
+    fetch_first_filters(a, slot);
     // Tiles that wait for the next row of tiles to fill their group. Their own rows must stay for so long, so rows go
     // to `row_banks` places in turn.
     const float* waiting[kTileGroup];
