@@ -129,6 +129,7 @@ struct WinogradArgs {
   const float* weights;  // [out][position group][in][4], or null
   const float* gathered;  // the active ones of this call's outputs: [panel][position group][input][out][4]; or null
   const float* filters;  // [out][in][3][3]: transformed for the image; or null
+  const float* lines;    // m = 2: [out][in][position group][4]; or null
   int first_outs;        // output planes whose filters the first step fetches for the second, a chunk of them
   bool fetches_many;     // see conv_plan.h
   LaterRows later;       // of this call

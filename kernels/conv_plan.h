@@ -43,6 +43,7 @@ struct RowsPlan {
 struct WinogradPlan {
   int tile = 0;  // outputs of a tile along an axis: 2 or 4, or 0 when the layer does not use Winograd
   ConvBuffer weights;  // [out][position group][in][4]; none when they are transformed as they are used
+  bool lines = false;  // they lie as [out][in][position group][4]
   std::vector<float> zero_row;
   int tiles_x = 0, tiles_y = 0;
   int tile_groups = 0;

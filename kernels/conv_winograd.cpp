@@ -48,6 +48,9 @@ static_assert(kSharedTiles <= kWinogradTiles);
 constexpr int kFreshTiles = 16;
 constexpr std::int64_t kFreshPairs = 256 * 256;
 constexpr double kFreshShare = 0.6, kFreshShareWide = 0.4;
+// Of tiles of 2 in layers of so many weights both are kept, filters and transformed weights, a cache line each: where at most this
+// share of the inputs is active lists touch no more lines of these than of filters.
+constexpr double kLinesShare = 0.6;
 
 // Blocks that are not shared: more tiles read the weights less often, but their transformed input must stay in cache,
 // and scratch must stay a small share of the feature maps. It has room for kPlannedTiles of all channels; when fewer
@@ -70,11 +73,12 @@ constexpr int kTransformUnit = 8;  // input channels of one unit
 
 void transform_weights(WinogradPlan& w, const ConvShape& s, const float* weights, int groups) {
   w.weights.allocate(static_cast<std::size_t>(s.out_channels) * s.in_channels * groups * 4);
-  const std::ptrdiff_t group_step = static_cast<std::ptrdiff_t>(s.in_channels) * 4;
+  const std::ptrdiff_t group_step = w.lines ? 4 : static_cast<std::ptrdiff_t>(s.in_channels) * 4;
+  const std::ptrdiff_t in_step = w.lines ? groups * 4 : 4;
   for (std::ptrdiff_t o = 0; o < s.out_channels; ++o) {
     for (std::ptrdiff_t i = 0; i < s.in_channels; ++i) {
       const float* filter = weights + (o * s.in_channels + i) * 9;
-      float* to = w.weights.data() + o * groups * group_step + i * 4;
+      float* to = w.weights.data() + o * s.in_channels * groups * 4 + i * in_step;
       if (w.tile == 2) {
         transform_filter(kFilter2, filter, to, group_step);
       } else {
@@ -186,7 +190,8 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
   w.tile_groups = (tiles + tile_group - 1) / tile_group;
   w.shared = tiles <= kSharedTiles;
   w.fresh = w.shared && (tiles <= kFreshTiles || std::int64_t{s.in_channels} * s.out_channels >= kFreshPairs);
-  if (!w.fresh) transform_weights(w, s, weights, groups);
+  w.lines = w.fresh && tile == 2 && std::int64_t{s.in_channels} * s.out_channels >= kFreshPairs;
+  if (!w.fresh || w.lines) transform_weights(w, s, weights, groups);
   if (w.shared) {
     // Where feature maps are small, so must scratch be.
     const bool small = s.in_channels <= 128;
@@ -251,8 +256,10 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
   args.weights = w.weights.data();
   args.gathered = nullptr;
   const bool gathered = gathers(plan, task);
-  args.filters = gathered || uses_fresh(plan, task) ? plan.weights.data() : nullptr;
-  args.first_outs = w.shared && args.filters ? std::min(plan.kernels->winograd_panel, task.out_count) : 0;
+  const bool lines = w.lines && task.in_count <= kLinesShare * s.in_channels;
+  args.filters = !lines && (gathered || uses_fresh(plan, task)) ? plan.weights.data() : nullptr;
+  args.lines = lines ? w.weights.data() : nullptr;
+  args.first_outs = w.shared && (args.filters || args.lines) ? std::min(plan.kernels->winograd_panel, task.out_count) : 0;
   args.fetches_many = plan.fetches_many;
   args.tiles_x = w.tiles_x;
   args.tiles_y = w.tiles_y;

@@ -179,7 +179,9 @@ static void winograd_multiply(const WinogradArgs& a, int plane_begin, int plane_
   if (a.gathered) {
     multiply_gathered<Tile>(a, e);
   } else if (a.filters) {
-    multiply_fresh<Tile>(a, e, plane_begin);
+    multiply_fresh<Tile, FromFilters<Tile>>(a, e, plane_begin);
+  } else if (a.lines) {
+    if constexpr (Tile::kOut == 2) multiply_fresh<Tile, FromLines>(a, e, plane_begin);
   } else {
     multiply_planned<Tile>(a, e, plane_begin);
   }

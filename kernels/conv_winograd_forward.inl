@@ -124,9 +124,13 @@ static void transform_across_rows(const float* const* tiles, std::ptrdiff_t pitc
 static void fetch_first_filters(const WinogradArgs& a, int slot) {
   if (slot >= a.chunk) return;
   for (int o = 0; o < a.first_outs; ++o) {
-    const float* filter = a.filters + (static_cast<std::ptrdiff_t>(a.out.list[o]) * a.in_channels + a.in_list[slot]) * 9;
-    fetch(filter, true);
-    fetch(filter + 8, true);
+    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(a.out.list[o]) * a.in_channels + a.in_list[slot];
+    if (a.lines) {
+      fetch(a.lines + at * 16, true);
+    } else {
+      fetch(a.filters + at * 9, true);
+      fetch(a.filters + at * 9 + 8, true);
+    }
   }
 }
 

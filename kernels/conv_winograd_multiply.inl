@@ -183,33 +183,57 @@ static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int p
   }
 }
 
-// The filters of the output in plane `plane`.
-static const float* filters_of(const WinogradArgs& a, int plane) {
-  return a.filters + static_cast<std::ptrdiff_t>(a.out.list[plane]) * a.in_channels * 9;
+// Where a panel's weights come from. Filters as they are, 9 floats each: the fewest bytes where all are used.
+template <typename Tile>
+struct FromFilters {
+  static constexpr int kFloats = 9;
+  static const float* begin(const WinogradArgs& a) { return a.filters; }
+  PENSTOCK_INLINE void prepare(const float* const* rows, std::ptrdiff_t at, float* to, std::ptrdiff_t step) {
+    Tile::filter(rows, at, to, step);
+  }
+};
+
+// Transformed ones, position groups inside: of a tile of 2 they fill one cache line, so that where the list leaves gaps no more
+// lines are touched than by filters, and nothing is left but to put quads in their places.
+struct FromLines {
+  static constexpr int kFloats = 16;
+  static const float* begin(const WinogradArgs& a) { return a.lines; }
+  PENSTOCK_INLINE void prepare(const float* const* rows, std::ptrdiff_t at, float* to, std::ptrdiff_t step) {
+    Vec groups[4];
+    load_lines(rows, at, groups);
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; ++g) store(to + g * step, groups[g]);
+  }
+};
+
+// The weights of the output in plane `plane`.
+template <typename Source>
+static const float* weights_of(const WinogradArgs& a, int plane) {
+  return Source::begin(a) + static_cast<std::ptrdiff_t>(a.out.list[plane]) * a.in_channels * Source::kFloats;
 }
 
-// The active filters of kOuts outputs. All outputs inside: their streams are fetched side by side, and lines of the panel
+// The active weights of kOuts outputs. All outputs inside: their streams are fetched side by side, and lines of the panel
 // are written whole.
-template <typename Tile, int kOuts>
-static void transform_filters_of(const float* const* rows, const std::int32_t* list, int count, float* to,
+template <typename Source, int kOuts>
+static void prepare_panel_of(const float* const* rows, const std::int32_t* list, int count, float* to,
                                  std::ptrdiff_t step) {
   const float* filters[kOuts];
   for (int o = 0; o < kOuts; ++o) filters[o] = rows[o];
   for (int i = 0; i < count; ++i, to += kPanelFloats) {
-    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(list[i]) * 9;
+    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(list[i]) * Source::kFloats;
 #pragma GCC unroll 6
-    for (int o = 0; o < kOuts; o += kQuads) Tile::filter(filters + o, at, to + o * 4, step);
+    for (int o = 0; o < kOuts; o += kQuads) Source::prepare(filters + o, at, to + o * 4, step);
   }
 }
 
 // Of a panel of `outs` outputs, in whole vectors.
-template <typename Tile, int kOuts = kPanelQuads>
-static void transform_filters(int outs, const float* const* rows, const std::int32_t* list, int count, float* to,
+template <typename Source, int kOuts = kPanelQuads>
+static void prepare_panel(int outs, const float* const* rows, const std::int32_t* list, int count, float* to,
                               std::ptrdiff_t step) {
   if constexpr (kOuts > kQuads) {
-    if (outs <= kOuts - kQuads) return transform_filters<Tile, kOuts - kQuads>(outs, rows, list, count, to, step);
+    if (outs <= kOuts - kQuads) return prepare_panel<Source, kOuts - kQuads>(outs, rows, list, count, to, step);
   }
-  transform_filters_of<Tile, kOuts>(rows, list, count, to, step);
+  prepare_panel_of<Source, kOuts>(rows, list, count, to, step);
 }
 
 // Where many blocks of tiles use the same weights, the active filters are transformed first, all of them, to where they lie beside
@@ -221,8 +245,8 @@ static void winograd_gather(const WinogradArgs& a, int plane_begin, int plane_en
   const std::ptrdiff_t group_floats = static_cast<std::ptrdiff_t>(a.in_count) * kPanelFloats;
   for (int panel = 0; panel < e.panels; ++panel, to += Tile::kGroups * group_floats) {
     const float* rows[kPanelQuads];
-    for (int o = 0; o < kPanelQuads; ++o) rows[o] = filters_of(a, plane_begin + e.out(panel, o));
-    transform_filters<Tile>(e.count(panel), rows, a.in_list, a.in_count, to, group_floats);
+    for (int o = 0; o < kPanelQuads; ++o) rows[o] = weights_of<FromFilters<Tile>>(a, plane_begin + e.out(panel, o));
+    prepare_panel<FromFilters<Tile>>(e.count(panel), rows, a.in_list, a.in_count, to, group_floats);
   }
 }
 
@@ -249,10 +273,9 @@ static void multiply_gathered(const WinogradArgs& a, const Extent<Tile>& e) {
   }
 }
 
-// With weights as they are: a panel's active ones are transformed into `panel`, [position group][input][out][4], a
-// chunk of inputs at a time. Deep layers have many weights and few tiles; reading 9 numbers a pair instead of 36
-// saves more than the transform costs.
-template <typename Tile>
+// A panel's active weights are prepared in `panel`, [position group][input][out][4], a chunk of inputs at a time. Deep layers
+// have many weights and few tiles; reading a filter's 9 numbers instead of 36 saves more than the transform costs.
+template <typename Tile, typename Source>
 static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int plane_begin) {
   const std::ptrdiff_t group_step = static_cast<std::ptrdiff_t>(a.chunk) * kPanelFloats;
   const int chunks = a.in_count > a.chunk ? (a.in_count + a.chunk - 1) / a.chunk : 1;
@@ -262,7 +285,7 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
   // Of the filters of even chunks and of odd ones. After the last chunk the first one follows.
   UsedLines<kWinogradChunk> used[2];
   const auto find_used = [&](int chunk, UsedLines<kWinogradChunk>& lines) {
-    lines.find(a.in_list + begin_of(chunk), begin_of(chunk + 1) - begin_of(chunk), 0, 9, lines_fetched(a.chunk, many));
+    lines.find(a.in_list + begin_of(chunk), begin_of(chunk + 1) - begin_of(chunk), 0, Source::kFloats, lines_fetched(a.chunk, many));
   };
   if (gaps) find_used(0, used[0]);
   // One place in every line of a row that is read whole. Turns that have nothing left to fetch fetch the last one again.
@@ -277,8 +300,8 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
     for (int panel = 0; panel < e.panels; ++panel) {
       const int first = e.first(panel), outs = e.count(panel);
       const float* rows[kPanelQuads];
-      for (int o = 0; o < kPanelQuads; ++o) rows[o] = filters_of(a, plane_begin + e.out(panel, o));
-      transform_filters<Tile>(outs, rows, a.in_list + begin, count, a.panel, group_step);
+      for (int o = 0; o < kPanelQuads; ++o) rows[o] = weights_of<Source>(a, plane_begin + e.out(panel, o));
+      prepare_panel<Source>(outs, rows, a.in_list + begin, count, a.panel, group_step);
       // While this panel is multiplied the filters of the next one arrive: of the same chunk, of the next chunk, or of the
       // outputs after these. Lists without gaps are left to the hardware, which foresees them. Then the rows that whoever
       // comes next will read, a share in each turn.
@@ -287,7 +310,7 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
       const int panel_outs = more ? e.count(panel + 1) : e.count(0);
       const int next_outs = !gaps ? 0 : panel_outs < left ? panel_outs : left;
       const float* next_rows[kPanel];
-      for (int o = 0; o < next_outs; ++o) next_rows[o] = filters_of(a, next + o);
+      for (int o = 0; o < next_outs; ++o) next_rows[o] = weights_of<Source>(a, next + o);
       const auto& lines = more ? used_now : used_next;
       LinesAhead ahead{next_rows, lines.places, next_outs, many};
       const LaterRows share = share_of(a.later, chunk * e.panels + panel, chunks * e.panels);

@@ -50,6 +50,16 @@ PENSTOCK_INLINE Vec load_quads(const float* const* p, std::ptrdiff_t offset) {
   v = _mm512_mask_broadcast_f32x4(v, 0x0f00, _mm_loadu_ps(p[2] + offset));
   return _mm512_mask_broadcast_f32x4(v, 0xf000, _mm_loadu_ps(p[3] + offset));
 }
+// Quad q of vector g is quad g of the 16 floats at p[q] + offset.
+PENSTOCK_INLINE void load_lines(const float* const* p, std::ptrdiff_t offset, Vec (&v)[4]) {
+  const Vec a = load(p[0] + offset), b = load(p[1] + offset), c = load(p[2] + offset), d = load(p[3] + offset);
+  const Vec ab_lo = _mm512_shuffle_f32x4(a, b, 0x44), ab_hi = _mm512_shuffle_f32x4(a, b, 0xee);
+  const Vec cd_lo = _mm512_shuffle_f32x4(c, d, 0x44), cd_hi = _mm512_shuffle_f32x4(c, d, 0xee);
+  v[0] = _mm512_shuffle_f32x4(ab_lo, cd_lo, 0x88);
+  v[1] = _mm512_shuffle_f32x4(ab_lo, cd_lo, 0xdd);
+  v[2] = _mm512_shuffle_f32x4(ab_hi, cd_hi, 0x88);
+  v[3] = _mm512_shuffle_f32x4(ab_hi, cd_hi, 0xdd);
+}
 // Quad q goes to p + q * step.
 PENSTOCK_INLINE void store_quads(float* p, std::ptrdiff_t step, Vec v) {
   _mm_storeu_ps(p, _mm512_castps512_ps128(v));
@@ -120,6 +130,9 @@ PENSTOCK_INLINE Vec splat_quad(const float* p) {
 PENSTOCK_INLINE Vec load_quads(const float* const* p, std::ptrdiff_t offset) {
   return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p[0] + offset)), _mm_loadu_ps(p[1] + offset), 1);
 }
+PENSTOCK_INLINE void load_lines(const float* const* p, std::ptrdiff_t offset, Vec (&v)[4]) {
+  for (int g = 0; g < 4; ++g) v[g] = load_quads(p, offset + g * 4);
+}
 PENSTOCK_INLINE void store_quads(float* p, std::ptrdiff_t step, Vec v) {
   _mm_storeu_ps(p, _mm256_castps256_ps128(v));
   _mm_storeu_ps(p + step, _mm256_extractf128_ps(v, 1));
@@ -169,6 +182,9 @@ PENSTOCK_INLINE void store_lanes(float* p, Vec v, int begin, int end) {
 }
 PENSTOCK_INLINE Vec splat_quad(const float* p) { return load(p); }
 PENSTOCK_INLINE Vec load_quads(const float* const* p, std::ptrdiff_t offset) { return load(p[0] + offset); }
+PENSTOCK_INLINE void load_lines(const float* const* p, std::ptrdiff_t offset, Vec (&v)[4]) {
+  for (int g = 0; g < 4; ++g) v[g] = load(p[0] + offset + g * 4);
+}
 PENSTOCK_INLINE void store_quads(float* p, std::ptrdiff_t, Vec v) { store(p, v); }
 PENSTOCK_INLINE Vec load_even(const float* p) { return Vec{p[0], p[2], p[4], p[6]}; }
 PENSTOCK_INLINE Vec zip_lo(Vec a, Vec b) { return __builtin_shuffle(a, b, VecInt{0, 4, 1, 5}); }

@@ -61,7 +61,25 @@ bool suits_rows(const ConvShape& s) {
   return (narrow || wide) && s.dilation_h == 1 && s.dilation_w == 1 && s.groups == 1;
 }
 
-Case pick_case(Random& random, bool three_by_three) {
+// Small maps with many channels, as deep layers have: weights from afar, in several chunks. Few outputs are asked for, because the
+// plain loops have to compute them too.
+void make_deep(Random& random, Case& c) {
+  ConvShape& s = c.shape;
+  s.in_channels = pick(random, 256, 300);
+  s.out_channels = pick(random, 256, 300);
+  s.input.height = pick(random, 1, 9);
+  s.input.width = pick(random, 1, 9);
+  s.pad_h = s.pad_w = pick(random, 1, 2);
+  s.input.halo = s.pad_h;
+  s.output.height = conv_output_size(s.input.height, 3, 1, s.pad_h, 1);
+  s.output.width = conv_output_size(s.input.width, 3, 1, s.pad_w, 1);
+  c.in_list = pick_list(random, s.in_channels);
+  c.out_list = pick_list(random, s.out_channels);
+  const std::size_t most = pick(random, 1, 40);
+  while (c.out_list.size() > most) c.out_list.erase(c.out_list.begin() + pick(random, 0, static_cast<int>(c.out_list.size()) - 1));
+}
+
+Case pick_case(Random& random, bool three_by_three, bool deep) {
   Case c;
   ConvShape& s = c.shape;
   do {
@@ -88,6 +106,7 @@ Case pick_case(Random& random, bool three_by_three) {
   s.activation = static_cast<Activation>(pick(random, 0, 1) ? 1 : pick(random, 0, kActivationCount - 1));
   c.in_list = pick_list(random, s.in_channels);
   c.out_list = pick_list(random, s.out_channels);
+  if (deep) make_deep(random, c);
   c.weights.resize(static_cast<std::size_t>(s.out_channels) * (s.in_channels / s.groups) * s.kernel_h * s.kernel_w);
   for (float& w : c.weights) w = gauss(random);
   c.bias.resize(s.out_channels);
@@ -278,7 +297,7 @@ int main(int argc, char** argv) {
   int failed = 0, ran = 0;
   for (int n = 0; n < cases && failed < 10; ++n) {
     const bool three_by_three = n % 2 == 0;
-    const Case c = pick_case(random, three_by_three);
+    const Case c = pick_case(random, three_by_three, n % 10 == 0);
     for (int i = 0; i < kIsaCount; ++i) {
       const Isa isa = static_cast<Isa>(i);
       if (!isa_available(isa)) continue;
