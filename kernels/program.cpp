@@ -26,8 +26,6 @@ constexpr std::int64_t kMaxTensors = 1 << 16;
 //   channel_norm   scale; shift
 constexpr int kCommon = 7;
 
-std::int64_t round_up(std::int64_t floats) { return (floats + 15) / 16 * 16; }
-
 class Loader {
  public:
   Loader(const RawProgram& raw, Isa isa) : raw_(raw), program_(new Program) { program_->isa = isa; }
@@ -75,7 +73,7 @@ class Loader {
       t.offset = f[5];
       check(t.kind == TensorKind::planes || (f[2] == 1 && f[3] == 1 && f[4] == 0), "a vector has one value a channel");
       check(t.floats() <= kMaxTensorFloats, "tensor too large");
-      program_->arena_floats = std::max(program_->arena_floats, t.offset + round_up(t.floats()));
+      program_->arena_floats = std::max(program_->arena_floats, t.offset + round_to_line(t.floats()));
       program_->max_channels = std::max(program_->max_channels, t.channels);
       program_->tensors.push_back(t);
     }
@@ -180,7 +178,7 @@ class Loader {
         if (p[0] != -1) op.scale = weights(p[0], at(op.in).channels, "scale");
         if (p[1] != -1) op.shift = weights(p[1], at(op.in).channels, "shift");
         // A list that grows moves planes; then the result must lie elsewhere.
-        check_apart(op.in, op.out, op.shift == nullptr && keeps_zero(op.function));
+        check_apart(op.in, op.out, op.passes_channels());
         return;
       }
       case OpKind::scale:
@@ -200,7 +198,7 @@ class Loader {
         op.weights = weights(p[0], features * at(op.out).channels, "weights");
         op.bias = weights(p[1], at(op.out).channels, "bias");
         // Planes are packed before they are multiplied.
-        if (in.kind == TensorKind::planes) op.shared_scratch = round_up(features);
+        if (in.kind == TensorKind::planes) op.shared_scratch = round_to_line(features);
         check_apart(op.in, op.out, false);
         return;
       }
@@ -277,13 +275,13 @@ class Loader {
     const auto algorithm = static_cast<ConvAlgorithm>(number(p[15], 0, static_cast<int>(ConvAlgorithm::outputs), "algorithm"));
     op.plan = plan_conv(s, kernel, bias, program_->isa, algorithm, why);
     check(op.plan != nullptr, why);
-    op.shared_scratch = round_up(static_cast<std::int64_t>(conv_shared_scratch(*op.plan)));
-    op.thread_scratch = round_up(static_cast<std::int64_t>(conv_thread_scratch(*op.plan)));
+    op.shared_scratch = round_to_line(static_cast<std::int64_t>(conv_shared_scratch(*op.plan)));
+    op.thread_scratch = round_to_line(static_cast<std::int64_t>(conv_thread_scratch(*op.plan)));
     if (op.in2 >= 0) {
       constexpr std::int64_t kFloats = 65536;  // a chunk stays in a second-level cache
       op.after_slope = op.eps;
       op.chunk = static_cast<int>(std::clamp<std::int64_t>(kFloats / out.step() / 12 * 12, 12, out.channels + 11));
-      op.chunk_scratch = round_up(op.chunk * out.step() + kVectorSlack);
+      op.chunk_scratch = round_to_line(op.chunk * out.step() + kVectorSlack);
     }
     check(op.shared_scratch + op.thread_scratch <= kMaxTensorFloats, "scratch too large");
   }
@@ -372,14 +370,14 @@ class Loader {
 
 std::unique_ptr<Program> load_program(const RawProgram& raw, Isa isa) { return Loader(raw, isa).load(); }
 
-void place_scratch(Program& program, int threads) {
+Lives find_lives(const Program& program) {
   const int ops = static_cast<int>(program.ops.size());
-  std::vector<int> born(program.tensors.size(), ops), last(program.tensors.size(), -1);
+  Lives lives{std::vector<int>(program.tensors.size(), ops), std::vector<int>(program.tensors.size(), -1)};
   const auto touch = [&](int tensor, int op) {
     if (tensor < 0) return;
     const std::size_t t = static_cast<std::size_t>(tensor);
-    born[t] = std::min(born[t], op);
-    last[t] = std::max(last[t], op);
+    lives.born[t] = std::min(lives.born[t], op);
+    lives.last[t] = std::max(lives.last[t], op);
   };
   for (int i = 0; i < ops; ++i) {
     const Op& op = program.ops[static_cast<std::size_t>(i)];
@@ -388,14 +386,19 @@ void place_scratch(Program& program, int threads) {
     touch(op.out, i);
     for (int input : op.inputs) touch(input, i);
   }
-  for (int i = 0; i < ops; ++i) {
+  return lives;
+}
+
+void place_scratch(Program& program, int threads) {
+  const Lives lives = find_lives(program);
+  for (int i = 0; i < static_cast<int>(program.ops.size()); ++i) {
     Op& op = program.ops[static_cast<std::size_t>(i)];
     const std::int64_t size = op.shared_scratch + threads * op.thread_scratch + op.chunk_scratch;
     if (size == 0) continue;
     std::vector<std::pair<std::int64_t, std::int64_t>> taken;
     for (std::size_t t = 0; t < program.tensors.size(); ++t)
-      if (born[t] <= i && i <= last[t])
-        taken.emplace_back(program.tensors[t].offset, program.tensors[t].offset + round_up(program.tensors[t].floats()));
+      if (lives.needs(t, i))
+        taken.emplace_back(program.tensors[t].offset, program.tensors[t].offset + round_to_line(program.tensors[t].floats()));
     std::sort(taken.begin(), taken.end());
     std::int64_t offset = 0;
     for (const auto& [begin, end] : taken) {

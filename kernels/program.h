@@ -4,6 +4,7 @@
 // operations, lists of arguments, and one buffer of weights. load_program() reads it into typed records, or
 // refuses it with a message. After that the runtime trusts every size, index and offset.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -91,7 +92,14 @@ struct Op {
   PoolShape window{};
   ConvPlanPtr plan;
   std::vector<int> inputs;  // concat
+  // affine: whether a channel that is skipped stays zero, and skipped.
+  bool passes_channels() const { return shift == nullptr && keeps_zero(function); }
 };
+
+// Channels that a gated convolution computes at most.
+inline int winners_of(const Op& op, int channels, const std::int32_t* winners) {
+  return std::min(channels, std::max(1, winners[op.knob]));
+}
 
 struct Program {
   std::vector<Tensor> tensors;
@@ -108,6 +116,16 @@ struct Program {
 
 // Throws ProgramError when any number is out of place.
 std::unique_ptr<Program> load_program(const RawProgram& raw, Isa isa);
+
+// The first and the last operation that need each tensor.
+struct Lives {
+  std::vector<int> born, last;
+  bool needs(std::size_t tensor, int op) const { return born[tensor] <= op && op <= last[tensor]; }
+};
+Lives find_lives(const Program& program);
+
+// Floats in whole cache lines.
+inline std::int64_t round_to_line(std::int64_t floats) { return (floats + 15) / 16 * 16; }
 
 // Gives every operation room for its scratch on so many threads, where no tensor lies that is needed at that time;
 // the arena grows only where there is no such room.

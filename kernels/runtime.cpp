@@ -96,9 +96,7 @@ Runtime::Context::Context(const Program& program, std::size_t pieces) {
   arena.allocate(static_cast<std::size_t>(context_floats(program)));
   std::size_t channels = 0;
   for (const Tensor& t : program.tensors) {
-    Live l;
-    l.data = arena.data() + t.offset;
-    live.push_back(l);
+    live.emplace_back();
     channels += static_cast<std::size_t>(t.channels);
   }
   lists.resize(channels);
@@ -179,6 +177,15 @@ void Runtime::give_back(std::unique_ptr<Context> context) {
   pool_.push_back(std::move(context));
 }
 
+std::shared_ptr<const Placement> Runtime::placement_for(const std::int32_t* winners) {
+  std::lock_guard<std::mutex> lock(pool_lock_);
+  if (placement_ == nullptr || !std::equal(placed_winners_.begin(), placed_winners_.end(), winners)) {
+    placement_ = std::make_shared<const Placement>(place_for(*program_, team_.threads(), winners));
+    placed_winners_.assign(winners, winners + program_->knob_channels.size());
+  }
+  return placement_;
+}
+
 std::int64_t Runtime::run(const RunRequest& request) {
   const bool leads = team_.threads() > 1 && team_.try_lead();
   struct Release {
@@ -186,12 +193,13 @@ std::int64_t Runtime::run(const RunRequest& request) {
     ~Release() { if (team) team->stop_leading(); }
   } release{leads ? &team_ : nullptr};
 
+  const std::shared_ptr<const Placement> placement = placement_for(request.winners);
   std::atomic<std::int64_t> bad{-1};
   // Images [first, last), each with its context: one after the other while feature maps are large, then side by side.
   const auto run_some = [&](std::unique_ptr<Context>* contexts, Team* team, std::int64_t first, std::int64_t last) {
     std::vector<Walk> walks;
     for (std::int64_t i = first; i < last; ++i) {
-      Walk walk(*this, *contexts[walks.size()], team, request.winners);
+      Walk walk(*this, *contexts[walks.size()], *placement, team, request.winners);
       walk.start(request, i);
       if (walk.run(0, deep_)) {
         walks.push_back(walk);

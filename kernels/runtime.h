@@ -14,6 +14,8 @@
 
 namespace penstock {
 
+struct Placement;
+
 struct RunRequest {
   const float* images = nullptr;           // count images, channel by channel, packed
   std::int64_t count = 0;
@@ -50,11 +52,15 @@ class Runtime {
   class Walk;
   std::unique_ptr<Context> take();
   void give_back(std::unique_ptr<Context> context);
+  std::shared_ptr<const Placement> placement_for(const std::int32_t* winners);
 
   std::unique_ptr<Program> program_;
   Team team_;
   std::mutex pool_lock_;
   std::vector<std::unique_ptr<Context>> pool_;
+  // Of the last run, and the winners it was made for.
+  std::shared_ptr<const Placement> placement_;
+  std::vector<std::int32_t> placed_winners_;
   std::vector<std::int32_t> all_channels_;  // 0, 1, 2, ...: the list of a dense tensor
   std::size_t deep_ = 0;         // operations from here on run side by side for several images
   std::int64_t together_ = 1;    // so many

@@ -17,6 +17,7 @@ void Runtime::Walk::start(const RunRequest& request, std::int64_t index) {
   algorithms_ = request.algorithms;
   nanoseconds_ = request.nanoseconds;
   std::fill(context_.summary_kind.begin(), context_.summary_kind.end(), -1);
+  for (std::size_t t = 0; t < program_.tensors.size(); ++t) context_.live[t].data = context_.arena.data() + placement_.tensors[t];
   if (chosen_) std::memset(chosen_, 0, static_cast<std::size_t>(width));
 }
 
@@ -226,7 +227,7 @@ void Runtime::Walk::conv(const Op& op) {
   const std::int32_t* list = runtime_.all_channels_.data();
   const float *gains = nullptr, *bias = nullptr;
   if (op.knob >= 0) {
-    const int wanted = std::min(t.channels, std::max(1, winners_[op.knob]));
+    const int wanted = winners_of(op, t.channels, winners_);
     const auto edge = std::lower_bound(op.level_edges.begin(), op.level_edges.end(), wanted);
     const std::int64_t level = (edge - op.level_edges.begin()) * std::int64_t{t.channels};
     count = choose_winners(op, in, wanted, level, winners);
@@ -247,15 +248,23 @@ void Runtime::Walk::conv(const Op& op) {
   out.list = list;
   out.count = count;
   if (count == 0) return;
-  task.spare = out.data + count * t.step();  // planes of channels that are not computed
-  task.spare_floats = static_cast<std::size_t>((t.channels - count) * t.step());
+  add_spare(op, task);
   add_upcoming(op, task);
   run_task(op, task);
 }
 
+// Memory that nobody uses meanwhile: planes of channels that are not computed, or what lies above everything.
+void Runtime::Walk::add_spare(const Op& op, ConvTask& task) {
+  const std::int64_t step = tensor(op.out).step(), top = placement_.tops[number_of(op)];
+  const std::int64_t left = (placement_.planes[static_cast<std::size_t>(op.out)] - task.out_count) * step;
+  const bool above = program_.arena_floats - top > left;
+  task.spare = above ? context_.arena.data() + top : task.output + task.out_count * step;
+  task.spare_floats = static_cast<std::size_t>(above ? program_.arena_floats - top : left);
+}
+
 // What the next gates or linear layer will read is fetched while the convolution runs.
 void Runtime::Walk::add_upcoming(const Op& op, ConvTask& task) {
-  const std::vector<Upcoming>& upcoming = runtime_.upcoming_[static_cast<std::size_t>(&op - program_.ops.data())];
+  const std::vector<Upcoming>& upcoming = runtime_.upcoming_[number_of(op)];
   if (upcoming.empty()) return;
   const int piece = Upcoming::piece(upcoming);
   const float** const later = context_.later.data();

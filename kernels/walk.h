@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "placement.h"
 #include "runtime.h"
 
 namespace penstock {
@@ -32,9 +33,9 @@ struct Runtime::Context {
 
 class Runtime::Walk {
  public:
-  Walk(const Runtime& runtime, Context& context, Team* team, const std::int32_t* winners)
+  Walk(const Runtime& runtime, Context& context, const Placement& placement, Team* team, const std::int32_t* winners)
       : runtime_(runtime), program_(*runtime.program_), kernels_(op_kernels(program_.isa)), context_(context),
-        team_(team), winners_(winners) {}
+        placement_(placement), team_(team), winners_(winners) {}
 
   // Image number `index` of the request; nothing runs yet.
   void start(const RunRequest& request, std::int64_t index);
@@ -48,7 +49,9 @@ class Runtime::Walk {
   void conv_add(const Op& op, const ConvTask& task);
   void add_upcoming(const Op& op, ConvTask& task);
   void run_task(const Op& op, const ConvTask& task);
-  float* scratch(const Op& op) { return context_.arena.data() + op.scratch_offset; }
+  std::size_t number_of(const Op& op) const { return static_cast<std::size_t>(&op - program_.ops.data()); }
+  float* scratch(const Op& op) { return context_.arena.data() + placement_.scratch[number_of(op)]; }
+  void add_spare(const Op& op, ConvTask& task);
   int choose_winners(const Op& op, const Live& in, int wanted, std::int64_t level, std::int32_t* list);
   const float* summaries(const Op& op, const Live& in);
   // The summary of a plane that has just been made and is still near, if a gate will ask for it; `note_summaries` says that
@@ -108,6 +111,7 @@ class Runtime::Walk {
   const Program& program_;
   const OpKernels& kernels_;
   Context& context_;
+  const Placement& placement_;
   Team* team_;
   const std::int32_t* winners_;
   const float* image_ = nullptr;

@@ -119,7 +119,7 @@ void Runtime::Walk::affine(const Op& op) {
   const Tensor &from = tensor(op.in), &to = tensor(op.out);
   const Live& in = live(op.in);
   Live& out = live(op.out);
-  if (op.shift == nullptr && keeps_zero(op.function)) {
+  if (op.passes_channels()) {
     out.list = in.list;
     out.count = in.count;
     if (to.kind == TensorKind::vector) {

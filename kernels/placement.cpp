@@ -1,0 +1,126 @@
+#include "placement.h"
+
+#include <algorithm>
+
+namespace penstock {
+namespace {
+
+// A tensor that an operation wrote over shares the memory of what it was.
+std::vector<int> find_homes(const Program& program) {
+  std::vector<int> homes(program.tensors.size());
+  for (std::size_t t = 0; t < homes.size(); ++t) homes[t] = static_cast<int>(t);
+  for (const Op& op : program.ops) {
+    const int source = op.kind == OpKind::affine || op.kind == OpKind::scale ? op.in : op.kind == OpKind::conv ? op.in2 : -1;
+    if (source < 0) continue;
+    const std::size_t from = static_cast<std::size_t>(source), to = static_cast<std::size_t>(op.out);
+    if (program.tensors[from].offset == program.tensors[to].offset) homes[to] = homes[from];
+  }
+  return homes;
+}
+
+// The most planes that each tensor can have.
+std::vector<std::int64_t> find_bounds(const Program& program, const std::int32_t* winners) {
+  std::vector<std::int64_t> bounds(program.tensors.size());
+  for (const Op& op : program.ops) {
+    if (op.out < 0) continue;
+    const auto bound = [&](int tensor) { return bounds[static_cast<std::size_t>(tensor)]; };
+    const std::int64_t channels = program.tensors[static_cast<std::size_t>(op.out)].channels;
+    std::int64_t most = channels;
+    switch (op.kind) {
+      case OpKind::conv:
+        if (op.knob >= 0) most = winners_of(op, static_cast<int>(channels), winners);
+        if (op.in2 >= 0) most += bound(op.in2);
+        break;
+      case OpKind::pool:
+      case OpKind::adaptive_pool:
+      case OpKind::scale:
+      case OpKind::pack:
+        most = bound(op.in);
+        break;
+      case OpKind::affine:
+        if (op.passes_channels()) most = bound(op.in);
+        break;
+      case OpKind::add:
+        most = bound(op.in) + bound(op.in2);
+        break;
+      case OpKind::concat:
+        most = 0;
+        for (int input : op.inputs) most += bound(input);
+        break;
+      default:
+        break;
+    }
+    bounds[static_cast<std::size_t>(op.out)] = std::min(most, channels);
+  }
+  return bounds;
+}
+
+std::int64_t scratch_floats(const Op& op, int threads) { return op.shared_scratch + threads * op.thread_scratch + op.chunk_scratch; }
+
+struct Room {
+  std::int64_t begin, end;
+  int last;  // operation that needs it
+};
+
+}  // namespace
+
+Placement place_all(const Program& program, int threads) {
+  Placement placement;
+  for (const Tensor& t : program.tensors) {
+    placement.tensors.push_back(t.offset);
+    placement.planes.push_back(t.channels);
+  }
+  const Lives lives = find_lives(program);
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    placement.scratch.push_back(op.scratch_offset);
+    std::int64_t top = op.scratch_offset + scratch_floats(op, threads);
+    for (std::size_t t = 0; t < program.tensors.size(); ++t)
+      if (lives.needs(t, static_cast<int>(i))) top = std::max(top, program.tensors[t].offset + round_to_line(program.tensors[t].floats()));
+    placement.tops.push_back(top);
+  }
+  return placement;
+}
+
+Placement place_for(const Program& program, int threads, const std::int32_t* winners) {
+  Placement placement;
+  placement.planes = find_bounds(program, winners);
+  placement.tensors.resize(program.tensors.size());
+  const std::vector<int> homes = find_homes(program);
+  const Lives lives = find_lives(program);
+  std::vector<std::int64_t> sizes(program.tensors.size());
+  std::vector<int> last(program.tensors.size(), -1);
+  for (std::size_t t = 0; t < program.tensors.size(); ++t) {
+    const std::size_t home = static_cast<std::size_t>(homes[t]);
+    const bool bare = static_cast<int>(t) == program.input && program.image_reader >= 0;  // lies in the caller's memory
+    sizes[home] = std::max(sizes[home], bare ? 0 : round_to_line(program.tensors[t].step() * placement.planes[t]));
+    last[home] = std::max(last[home], lives.last[t]);
+  }
+  std::vector<Room> rooms;  // in use, by where they begin
+  std::int64_t end = 0;
+  const auto take = [&](std::int64_t size, int until) {
+    std::int64_t begin = 0;
+    auto at = rooms.begin();
+    for (; at != rooms.end() && begin + size > at->begin; ++at) begin = std::max(begin, at->end);
+    // Rooms without size may lie inside others; `at` is still in order.
+    rooms.insert(at, Room{begin, begin + size, until});
+    end = std::max(end, begin + size);
+    return begin;
+  };
+  for (int i = 0; i < static_cast<int>(program.ops.size()); ++i) {
+    const Op& op = program.ops[static_cast<std::size_t>(i)];
+    rooms.erase(std::remove_if(rooms.begin(), rooms.end(), [&](const Room& room) { return room.last < i; }), rooms.end());
+    if (op.out >= 0) {
+      const std::size_t out = static_cast<std::size_t>(op.out), home = static_cast<std::size_t>(homes[out]);
+      placement.tensors[out] = home == out ? take(sizes[out], last[out]) : placement.tensors[home];
+    }
+    const std::int64_t floats = scratch_floats(op, threads);
+    placement.scratch.push_back(floats > 0 ? take(floats, i) : 0);
+    std::int64_t top = 0;
+    for (const Room& room : rooms) top = std::max(top, room.end);
+    placement.tops.push_back(top);
+  }
+  return end < program.arena_floats ? placement : place_all(program, threads);
+}
+
+}  // namespace penstock

@@ -1,0 +1,25 @@
+// Where tensors and scratch lie in the arena while images run at one budget.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "program.h"
+
+namespace penstock {
+
+// In floats from the arena's start.
+struct Placement {
+  std::vector<std::int64_t> tensors;
+  std::vector<std::int64_t> planes;   // of each tensor: planes that it has room for
+  std::vector<std::int64_t> scratch;  // of each operation
+  std::vector<std::int64_t> tops;     // of each operation: from here on nothing is in use meanwhile
+};
+
+// As the program says: room for all channels of every tensor.
+Placement place_all(const Program& program, int threads);
+
+// Closer together when gates leave channels out: fewer cache lines are touched, and more of them are near. `winners`, one number
+// a gated layer, bounds every tensor's channels before anything has run. As the program says where that takes no more memory.
+Placement place_for(const Program& program, int threads, const std::int32_t* winners);
+
+}  // namespace penstock
