@@ -143,7 +143,7 @@ class Engine {
   std::vector<std::int64_t> op_scratch() const {
     std::vector<std::int64_t> floats;
     for (const Op& op : runtime_->program().ops)
-      floats.push_back(op.shared_scratch + runtime_->threads() * op.thread_scratch + op.chunk_scratch);
+      floats.push_back(op.scratch.total(runtime_->threads()));
     return floats;
   }
   std::vector<int> knob_channels() const { return runtime_->program().knob_channels; }

@@ -191,12 +191,12 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
   return plan;
 }
 
-std::size_t conv_shared_scratch(const ConvPlan& plan) {
-  return std::max(plan.direct.shared_floats, winograd_shared_floats(plan));
-}
-
-std::size_t conv_thread_scratch(const ConvPlan& plan) {
-  return std::max({plan.packed.thread_floats, plan.outputs.thread_floats, winograd_thread_floats(plan), plan.rows.thread_floats});
+ConvScratchFloats conv_scratch(const ConvPlan& plan, int most_in, int most_out) {
+  ConvScratchFloats floats;
+  if (plan.winograd.tile != 0) floats = winograd_scratch(plan, most_in, most_out);
+  floats.shared = std::max(floats.shared, plan.direct.shared_floats);
+  floats.thread = std::max({floats.thread, plan.packed.thread_floats, plan.outputs.thread_floats, plan.rows.thread_floats});
+  return floats;
 }
 
 ConvAlgorithm conv_algorithm(const ConvPlan& plan, int in_count, int out_count) {

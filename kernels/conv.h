@@ -84,8 +84,11 @@ struct ConvTask {
 
 // Memory that one running task needs besides its planes, both 64-byte aligned, contents undefined before and after.
 struct ConvScratch {
-  float* shared = nullptr;  // conv_shared_scratch(plan) floats, the same for all units of the task
-  float* thread = nullptr;  // conv_thread_scratch(plan) floats, not shared between units that run at the same time
+  float* shared = nullptr;  // the same for all units of the task
+  float* thread = nullptr;  // not shared between units that run at the same time
+};
+struct ConvScratchFloats {
+  std::size_t shared = 0, thread = 0;
 };
 
 struct ConvPlan;  // immutable after planning: any number of threads may run tasks of one plan
@@ -99,8 +102,8 @@ using ConvPlanPtr = std::unique_ptr<ConvPlan, ConvPlanDelete>;
 ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float* bias, Isa isa,
                       ConvAlgorithm algorithm, std::string& error);
 
-std::size_t conv_shared_scratch(const ConvPlan& plan);  // floats, for any task of the plan
-std::size_t conv_thread_scratch(const ConvPlan& plan);  // floats, for any task of the plan
+// For tasks with at most so many active channels.
+ConvScratchFloats conv_scratch(const ConvPlan& plan, int most_in, int most_out);
 
 // The algorithm that this plan uses at these active counts, for reports.
 ConvAlgorithm conv_algorithm(const ConvPlan& plan, int in_count, int out_count);

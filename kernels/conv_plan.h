@@ -51,9 +51,9 @@ struct WinogradPlan {
   bool shared = false;  // one block, whose transformed input all threads use
   bool fresh = false;   // weights are always transformed as they are used, `chunk` inputs at a time
   int chunk = 0;
-  std::size_t rows_pitch = 0, rows_floats = 0, transformed_floats = 0, panel_floats = 0;
-  std::size_t gather_floats = 0;  // room for active weights, beside each other
-  std::size_t block_floats = 0;  // sums and, unless it is shared, transformed input
+  std::size_t rows_pitch = 0, rows_floats = 0, panel_floats = 0;
+  std::size_t gather_floats = 0;  // room for active weights, beside each other, at most
+  std::size_t block_floats = 0;   // blocks that are not shared: sums and transformed input, at most
 };
 
 struct ConvPlan {
@@ -120,8 +120,7 @@ void run_rows(const ConvPlan& plan, const ConvTask& task, int unit_begin, int un
 
 bool winograd_fits(const ConvShape& shape);
 void plan_winograd(ConvPlan& plan, const float* weights, int tile);
-std::size_t winograd_shared_floats(const ConvPlan& plan);
-std::size_t winograd_thread_floats(const ConvPlan& plan);
+ConvScratchFloats winograd_scratch(const ConvPlan& plan, int most_in, int most_out);
 int winograd_stages(const ConvPlan& plan, const ConvTask& task);
 int winograd_units(const ConvPlan& plan, const ConvTask& task, int stage);
 void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int unit_begin, int unit_end,

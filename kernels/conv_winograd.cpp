@@ -200,9 +200,6 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
     const int inputs = small ? kWinogradChunk / 2 : lanes < 16 && s.in_channels >= kManyInputs ? kMostInputs : kWinogradChunk;
     w.chunk = std::min(inputs, most / pass_floats);
     w.panel_floats = static_cast<std::size_t>(w.chunk) * pass_floats;
-    const std::size_t positions = static_cast<std::size_t>(w.tile_groups) * tile_group * groups * 4;
-    w.transformed_floats = positions * lines_of(s.in_channels);
-    w.block_floats = positions * std::min(outs_together(plan), s.out_channels);
   } else {
     const std::size_t maps = static_cast<std::size_t>(s.in_channels) * s.input.height * s.input.width +
                              static_cast<std::size_t>(s.out_channels) * s.output.height * s.output.width;
@@ -212,13 +209,15 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
   }
 }
 
-std::size_t winograd_shared_floats(const ConvPlan& plan) {
-  return plan.winograd.transformed_floats + plan.winograd.gather_floats;
-}
-
-std::size_t winograd_thread_floats(const ConvPlan& plan) {
+ConvScratchFloats winograd_scratch(const ConvPlan& plan, int most_in, int most_out) {
   const WinogradPlan& w = plan.winograd;
-  return input_floats(w) + w.block_floats;
+  if (w.shared) {
+    const std::size_t positions = static_cast<std::size_t>(w.tile_groups) * (plan.kernels->lanes / 2) * position_groups(w.tile) * 4;
+    return {positions * lines_of(most_in), input_floats(w) + positions * std::min(outs_together(plan), most_out)};
+  }
+  const std::size_t gathered = gathered_floats(plan, most_in) * parts_of(plan, most_out);
+  const std::size_t block = kWinogradTiles * tile_floats(plan, most_in, most_out);
+  return {std::min(gathered, w.gather_floats), input_floats(w) + std::min(block, w.block_floats)};
 }
 
 int winograd_stages(const ConvPlan& plan, const ConvTask& task) {

@@ -55,8 +55,6 @@ std::vector<std::int64_t> find_bounds(const Program& program, const std::int32_t
   return bounds;
 }
 
-std::int64_t scratch_floats(const Op& op, int threads) { return op.shared_scratch + threads * op.thread_scratch + op.chunk_scratch; }
-
 struct Room {
   std::int64_t begin, end;
   int last;  // operation that needs it
@@ -73,8 +71,9 @@ Placement place_all(const Program& program, int threads) {
   const Lives lives = find_lives(program);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    placement.scratch.push_back(op.scratch_offset);
-    std::int64_t top = op.scratch_offset + scratch_floats(op, threads);
+    placement.scratch.push_back(op.scratch);
+    placement.scratch_offsets.push_back(op.scratch_offset);
+    std::int64_t top = op.scratch_offset + op.scratch.total(threads);
     for (std::size_t t = 0; t < program.tensors.size(); ++t)
       if (lives.needs(t, static_cast<int>(i))) top = std::max(top, program.tensors[t].offset + round_to_line(program.tensors[t].floats()));
     placement.tops.push_back(top);
@@ -114,8 +113,10 @@ Placement place_for(const Program& program, int threads, const std::int32_t* win
       const std::size_t out = static_cast<std::size_t>(op.out), home = static_cast<std::size_t>(homes[out]);
       placement.tensors[out] = home == out ? take(sizes[out], last[out]) : placement.tensors[home];
     }
-    const std::int64_t floats = scratch_floats(op, threads);
-    placement.scratch.push_back(floats > 0 ? take(floats, i) : 0);
+    const auto planes = [&](int t) { return t < 0 ? 0 : static_cast<int>(placement.planes[static_cast<std::size_t>(t)]); };
+    placement.scratch.push_back(scratch_for(op, planes(op.in), planes(op.out)));
+    const std::int64_t floats = placement.scratch.back().total(threads);
+    placement.scratch_offsets.push_back(floats > 0 ? take(floats, i) : 0);
     std::int64_t top = 0;
     for (const Room& room : rooms) top = std::max(top, room.end);
     placement.tops.push_back(top);

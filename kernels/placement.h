@@ -11,7 +11,8 @@ namespace penstock {
 struct Placement {
   std::vector<std::int64_t> tensors;
   std::vector<std::int64_t> planes;   // of each tensor: planes that it has room for
-  std::vector<std::int64_t> scratch;  // of each operation
+  std::vector<OpScratch> scratch;  // of each operation
+  std::vector<std::int64_t> scratch_offsets;
   std::vector<std::int64_t> tops;     // of each operation: from here on nothing is in use meanwhile
 };
 

@@ -198,7 +198,7 @@ class Loader {
         op.weights = weights(p[0], features * at(op.out).channels, "weights");
         op.bias = weights(p[1], at(op.out).channels, "bias");
         // Planes are packed before they are multiplied.
-        if (in.kind == TensorKind::planes) op.shared_scratch = round_to_line(features);
+        if (in.kind == TensorKind::planes) op.scratch.shared = round_to_line(features);
         check_apart(op.in, op.out, false);
         return;
       }
@@ -275,15 +275,14 @@ class Loader {
     const auto algorithm = static_cast<ConvAlgorithm>(number(p[15], 0, static_cast<int>(ConvAlgorithm::outputs), "algorithm"));
     op.plan = plan_conv(s, kernel, bias, program_->isa, algorithm, why);
     check(op.plan != nullptr, why);
-    op.shared_scratch = round_to_line(static_cast<std::int64_t>(conv_shared_scratch(*op.plan)));
-    op.thread_scratch = round_to_line(static_cast<std::int64_t>(conv_thread_scratch(*op.plan)));
     if (op.in2 >= 0) {
       constexpr std::int64_t kFloats = 65536;  // a chunk stays in a second-level cache
       op.after_slope = op.eps;
       op.chunk = static_cast<int>(std::clamp<std::int64_t>(kFloats / out.step() / 12 * 12, 12, out.channels + 11));
-      op.chunk_scratch = round_to_line(op.chunk * out.step() + kVectorSlack);
+      op.scratch.chunk = round_to_line(op.chunk * out.step() + kVectorSlack);
     }
-    check(op.shared_scratch + op.thread_scratch <= kMaxTensorFloats, "scratch too large");
+    op.scratch = scratch_for(op, in.channels, out.channels);
+    check(op.scratch.shared + op.scratch.thread <= kMaxTensorFloats, "scratch too large");
   }
 
   void load_levels(Op& op, std::int64_t first, std::int64_t rho) {
@@ -389,11 +388,17 @@ Lives find_lives(const Program& program) {
   return lives;
 }
 
+OpScratch scratch_for(const Op& op, int most_in, int most_out) {
+  if (op.kind != OpKind::conv) return op.scratch;
+  const ConvScratchFloats floats = conv_scratch(*op.plan, most_in, most_out);
+  return {round_to_line(static_cast<std::int64_t>(floats.shared)), round_to_line(static_cast<std::int64_t>(floats.thread)), op.scratch.chunk};
+}
+
 void place_scratch(Program& program, int threads) {
   const Lives lives = find_lives(program);
   for (int i = 0; i < static_cast<int>(program.ops.size()); ++i) {
     Op& op = program.ops[static_cast<std::size_t>(i)];
-    const std::int64_t size = op.shared_scratch + threads * op.thread_scratch + op.chunk_scratch;
+    const std::int64_t size = op.scratch.total(threads);
     if (size == 0) continue;
     std::vector<std::pair<std::int64_t, std::int64_t>> taken;
     for (std::size_t t = 0; t < program.tensors.size(); ++t)

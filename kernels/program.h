@@ -63,6 +63,12 @@ enum class OpKind : int {
 };
 constexpr int kOpKinds = 12;
 
+// Memory of an operation besides its tensors, in floats: shared by all threads, then so much for each of them, then the chunk.
+struct OpScratch {
+  std::int64_t shared = 0, thread = 0, chunk = 0;
+  std::int64_t total(int threads) const { return shared + threads * thread + chunk; }
+};
+
 struct Op {
   OpKind kind;
   int in = -1, in2 = -1, out = -1;
@@ -84,8 +90,7 @@ struct Op {
   Function after = Function::none;  // conv with in2: applied after the addition
   float after_slope = 0.0f;
   int chunk = 0;                    // conv with in2: planes computed at a time before they are added
-  // Memory besides its tensors, in floats: shared by all threads, then so much for each of them, then the chunk.
-  std::int64_t shared_scratch = 0, thread_scratch = 0, chunk_scratch = 0;
+  OpScratch scratch;                  // for all channels
   std::int64_t scratch_offset = 0;  // where it starts in the arena
   int kernel_area = 1;
   Pool pool = Pool::max;
@@ -126,6 +131,9 @@ Lives find_lives(const Program& program);
 
 // Floats in whole cache lines.
 inline std::int64_t round_to_line(std::int64_t floats) { return (floats + 15) / 16 * 16; }
+
+// What an operation needs when its input and its result have at most so many channels.
+OpScratch scratch_for(const Op& op, int most_in, int most_out);
 
 // Gives every operation room for its scratch on so many threads, where no tensor lies that is needed at that time;
 // the arena grows only where there is no such room.

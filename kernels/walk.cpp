@@ -199,7 +199,8 @@ int Runtime::Walk::choose_winners(const Op& op, const Live& in, int wanted, std:
 void Runtime::Walk::run_task(const Op& op, const ConvTask& task) {
   const ConvPlan& plan = *op.plan;
   float* const shared = scratch(op);
-  float* const thread = shared + op.shared_scratch;
+  const OpScratch& floats = placement_.scratch[number_of(op)];
+  float* const thread = shared + floats.shared;
   const int stages = conv_stages(plan, task);
   for (int stage = 0; stage < stages; ++stage) {
     const int units = conv_units(plan, task, stage);
@@ -212,7 +213,7 @@ void Runtime::Walk::run_task(const Op& op, const ConvTask& task) {
     team_->run(parts, [&](int part, int member) {
       const int begin = static_cast<int>(static_cast<std::int64_t>(units) * part / parts);
       const int end = static_cast<int>(static_cast<std::int64_t>(units) * (part + 1) / parts);
-      run_conv(plan, task, stage, begin, end, ConvScratch{shared, thread + member * op.thread_scratch});
+      run_conv(plan, task, stage, begin, end, ConvScratch{shared, thread + member * floats.thread});
     });
   }
 }
@@ -333,7 +334,8 @@ void Runtime::Walk::conv_add(const Op& op, const ConvTask& task) {
     out.list = own_list(op.out);
   }
   const int chunk = op.chunk;
-  float* const planes = scratch(op) + op.shared_scratch + runtime_.threads() * op.thread_scratch;
+  const OpScratch& floats = placement_.scratch[number_of(op)];
+  float* const planes = scratch(op) + floats.shared + runtime_.threads() * floats.thread;
   for (int first = 0; first < count; first += chunk) {
     const int some = std::min(chunk, count - first);
     ConvTask piece = task;

@@ -50,7 +50,7 @@ class Runtime::Walk {
   void add_upcoming(const Op& op, ConvTask& task);
   void run_task(const Op& op, const ConvTask& task);
   std::size_t number_of(const Op& op) const { return static_cast<std::size_t>(&op - program_.ops.data()); }
-  float* scratch(const Op& op) { return context_.arena.data() + placement_.scratch[number_of(op)]; }
+  float* scratch(const Op& op) { return context_.arena.data() + placement_.scratch_offsets[number_of(op)]; }
   void add_spare(const Op& op, ConvTask& task);
   int choose_winners(const Op& op, const Live& in, int wanted, std::int64_t level, std::int32_t* list);
   const float* summaries(const Op& op, const Live& in);

@@ -189,8 +189,9 @@ struct Bench {
           std::fprintf(stderr, "%s\n", error.c_str());
           std::exit(1);
         }
-        shared_floats = std::max(shared_floats, conv_shared_scratch(*plan));
-        thread_floats = std::max(thread_floats, conv_thread_scratch(*plan));
+        const ConvScratchFloats scratch = conv_scratch(*plan, layer.in, layer.out);
+        shared_floats = std::max(shared_floats, scratch.shared);
+        thread_floats = std::max(thread_floats, scratch.thread);
         instances.push_back({i, std::move(plan)});
       }
       in_floats = std::max(in_floats, static_cast<std::size_t>(layer.in) * s.input.stride());

@@ -197,16 +197,17 @@ void fill_input(const Case& c, Aligned& input) {
 }
 
 void run(const ConvPlan& plan, const ConvTask& task, bool backwards) {
-  Aligned shared(conv_shared_scratch(plan));
+  const ConvScratchFloats floats = conv_scratch(plan, task.in_count, task.out_count);
+  Aligned shared(floats.shared);
   for (int stage = 0; stage < conv_stages(plan, task); ++stage) {
     const int units = conv_units(plan, task, stage);
     if (!backwards) {
-      Aligned thread(conv_thread_scratch(plan));
+      Aligned thread(floats.thread);
       run_conv(plan, task, stage, 0, units, {shared.data, thread.data});
       continue;
     }
     for (int unit = units - 1; unit >= 0; --unit) {
-      Aligned thread(conv_thread_scratch(plan));
+      Aligned thread(floats.thread);
       run_conv(plan, task, stage, unit, unit + 1, {shared.data, thread.data});
     }
   }
