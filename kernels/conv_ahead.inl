@@ -2,8 +2,8 @@
 //
 // What is fetched waits in the few line buffers that the product's own loads need too, so it is fetched evenly: one line for
 // every 24 products or more. Twice as many, or all of them in the first passes, gain nothing or lose, for then the product waits.
-// Processors that keep many lines on their way (fetches_many) take four times as many with AVX-512, which has half as many
-// passes for panels twice as wide: all that will be needed.
+// Processors that keep many lines on their way (fetches_many) take six times as many with AVX-512, which has half as many
+// passes for panels twice as wide: all that will be needed, by this convolution and by what comes next.
 namespace penstock {
 namespace PENSTOCK_ISA {
 
@@ -28,11 +28,11 @@ struct Ahead {
 // Places in a row of weights, one in every cache line that the active inputs lie in (if rows begin at whole lines).
 template <int kMost>
 struct UsedLines {
-  std::int32_t places[4 * kMost];
+  std::int32_t places[5 * kMost];
   int count = 0;
 
   // Of `inputs` channels of `list`, at most kMost, the row beginning with channel `first`; `size` floats each, at most a line.
-  // A pass may begin at any of the lines and has up to `turns` turns, at most two an input of kMost.
+  // A pass may begin at any of the lines and has up to `turns` turns, at most three an input of kMost.
   void find(const std::int32_t* list, int inputs, int first, int size, int turns) {
     int last = -1;
     count = 0;
@@ -88,7 +88,7 @@ PENSTOCK_INLINE LaterRows share_of(const LaterRows& later, int index, int count)
 }
 
 // Lines that a pass over so many inputs fetches.
-constexpr int kManyLines = 4;
+constexpr int kManyLines = 6;
 PENSTOCK_INLINE int lines_fetched(int inputs, bool many) { return inputs / 2 * (many ? kManyLines : 1); }
 
 // Passes that fetch so many lines, if there are `most`.

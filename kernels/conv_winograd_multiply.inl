@@ -89,9 +89,13 @@ static void multiply_fresh_tiles(const float* panel, const float* transformed, s
     if (kFetch) {
       for (; left >= 2; left -= 2) {
         lines.next();
-        if (lines.many) lines.next();
+        if (lines.many) {
+          lines.next();
+          lines.next();
+        }
         step();
         if (lines.many) {
+          lines.next();
           lines.next();
           lines.next();
         }
@@ -289,7 +293,7 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
   };
   if (gaps) find_used(0, used[0]);
   // One place in every line of a row that is read whole. Turns that have nothing left to fetch fetch the last one again.
-  std::int32_t later_places[kLaterFloats / kLine + 2 * kWinogradChunk];
+  std::int32_t later_places[kLaterFloats / kLine + 3 * kWinogradChunk];
   const int later_room = a.later.count == 0 ? 0 : a.later.lines + lines_fetched(a.chunk, many);
   for (int i = 0; i < later_room; ++i) later_places[i] = (i < a.later.lines ? i : a.later.lines - 1) * kLine;
   for (int chunk = 0; chunk < chunks; ++chunk) {

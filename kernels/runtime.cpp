@@ -31,6 +31,33 @@ std::size_t first_deep_op(const Program& program) {
 // A kernel may read (never write) kVectorSlack floats past the last plane.
 std::int64_t context_floats(const Program& program) { return (program.arena_floats + kVectorSlack + 15) / 16 * 16; }
 
+// Tensors that come from an activation without negative values.
+std::vector<char> find_never_negative(const Program& program) {
+  std::vector<char> found(program.tensors.size(), 0);
+  const auto is_relu = [](Function f) { return f == Function::relu || f == Function::relu6; };
+  for (const Op& op : program.ops) {
+    if (op.out < 0) continue;
+    char& out = found[static_cast<std::size_t>(op.out)];
+    switch (op.kind) {
+      case OpKind::conv:
+        out = is_relu(op.in2 >= 0 ? op.after : op.function);
+        break;
+      case OpKind::add:
+      case OpKind::affine:
+        out = is_relu(op.function);
+        break;
+      case OpKind::pool:
+      case OpKind::adaptive_pool:
+      case OpKind::pack:
+        out = found[static_cast<std::size_t>(op.in)];
+        break;
+      default:
+        break;
+    }
+  }
+  return found;
+}
+
 // Rows that stay in a near cache anyway need no fetching.
 constexpr std::int64_t kFarRows = 1 << 16;
 
@@ -133,6 +160,7 @@ Runtime::Runtime(std::unique_ptr<Program> program, int threads) : program_(std::
   for (const std::vector<Upcoming>& next : upcoming_) most_pieces_ = std::max(most_pieces_, Upcoming::pieces(next));
   pool_.push_back(std::make_unique<Context>(*program_, most_pieces_));
   deep_ = first_deep_op(*program_);
+  never_negative_ = find_never_negative(*program_);
   wanted_summaries_.assign(program_->tensors.size(), -1);
   for (const Op& op : program_->ops) {
     if (op.kind != OpKind::conv || op.knob < 0) continue;

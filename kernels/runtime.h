@@ -78,6 +78,7 @@ class Runtime {
   static std::vector<std::vector<Upcoming>> find_upcoming(const Program& program);
   std::vector<std::vector<Upcoming>> upcoming_;
   std::size_t most_pieces_ = 0;
+  std::vector<char> never_negative_;   // of each tensor
   std::vector<int> wanted_summaries_;  // of each tensor: the kind that the first gate to read it asks for, or -1
   std::vector<std::int64_t> list_offsets_;  // where a tensor's own list lies in Context::lists
   std::vector<std::int64_t> knob_offsets_;  // where a gated layer lies in a row of `chosen`

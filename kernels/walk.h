@@ -63,6 +63,8 @@ class Runtime::Walk {
   void pool(const Op& op);
   void adaptive_pool(const Op& op);
   void add(const Op& op);
+  // With its summary. Both tensors lie alike.
+  void copy_plane(int from, int plane, int to, int to_plane);
   void concat(const Op& op);
   void affine(const Op& op);
   void scale(const Op& op);

@@ -45,6 +45,17 @@ void Runtime::Walk::adaptive_pool(const Op& op) {
   });
 }
 
+void Runtime::Walk::copy_plane(int from, int plane, int to, int to_plane) {
+  const std::int64_t step = tensor(to).step();
+  std::memcpy(live(to).data + to_plane * step, live(from).data + plane * step, sizeof(float) * static_cast<std::size_t>(step));
+  const int kind = runtime_.wanted_summaries_[static_cast<std::size_t>(to)];
+  if (kind < 0 || context_.summary_kind[static_cast<std::size_t>(from)] != kind) return summarise_plane(to, to_plane);
+  const auto summary = [&](int t, int p) -> float& {
+    return context_.summaries[static_cast<std::size_t>(runtime_.list_offsets_[static_cast<std::size_t>(t)] + p)];
+  };
+  summary(to, to_plane) = summary(from, plane);
+}
+
 void Runtime::Walk::add(const Op& op) {
   const Tensor &a = tensor(op.in), &b = tensor(op.in2), &to = tensor(op.out);
   const Live &in = live(op.in), &in2 = live(op.in2);
@@ -70,8 +81,17 @@ void Runtime::Walk::add(const Op& op) {
   }
   out.list = list;
   out.count = n;
+  // Whether a plane that has no counterpart stays as it is, and its summary too.
+  const auto stays = [&](int t) {
+    const bool same = op.function == Function::none ||
+                      (op.function == Function::relu && runtime_.never_negative_[static_cast<std::size_t>(t)]);
+    return same && to.kind == TensorKind::planes && tensor(t).shape.halo == to.shape.halo;
+  };
+  const bool first_stays = stays(op.in), second_stays = stays(op.in2);
   each(n, n * to.step(), [&](int p, int) {
     float* plane = out.data + p * to.step();
+    if (second[p] < 0 && first_stays) return copy_plane(op.in, first[p], op.out, p);
+    if (first[p] < 0 && second_stays) return copy_plane(op.in2, second[p], op.out, p);
     const float* x = first[p] < 0 ? nullptr : in.data + first[p] * a.step();
     const float* y = second[p] < 0 ? nullptr : in2.data + second[p] * b.step();
     if (to.kind == TensorKind::vector) {
