@@ -89,6 +89,7 @@ struct ConvScratch {
 };
 struct ConvScratchFloats {
   std::size_t shared = 0, thread = 0;
+  std::size_t spare = 0;  // of ConvTask::spare, used at most
 };
 
 struct ConvPlan;  // immutable after planning: any number of threads may run tasks of one plan

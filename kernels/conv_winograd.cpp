@@ -213,11 +213,11 @@ ConvScratchFloats winograd_scratch(const ConvPlan& plan, int most_in, int most_o
   const WinogradPlan& w = plan.winograd;
   if (w.shared) {
     const std::size_t positions = static_cast<std::size_t>(w.tile_groups) * (plan.kernels->lanes / 2) * position_groups(w.tile) * 4;
-    return {positions * lines_of(most_in), input_floats(w) + positions * std::min(outs_together(plan), most_out)};
+    return {positions * lines_of(most_in), input_floats(w) + positions * std::min(outs_together(plan), most_out), 0};
   }
   const std::size_t gathered = gathered_floats(plan, most_in) * parts_of(plan, most_out);
   const std::size_t block = kWinogradTiles * tile_floats(plan, most_in, most_out);
-  return {std::min(gathered, w.gather_floats), input_floats(w) + std::min(block, w.block_floats)};
+  return {std::min(gathered, w.gather_floats), input_floats(w) + std::min(block, w.block_floats), gathered > w.gather_floats ? gathered : 0};
 }
 
 int winograd_stages(const ConvPlan& plan, const ConvTask& task) {

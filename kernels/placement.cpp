@@ -62,28 +62,20 @@ struct Room {
 
 }  // namespace
 
-Placement place_all(const Program& program, int threads) {
+Placement place_all(const Program& program) {
   Placement placement;
-  for (const Tensor& t : program.tensors) {
-    placement.tensors.push_back(t.offset);
-    placement.planes.push_back(t.channels);
-  }
-  const Lives lives = find_lives(program);
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    const Op& op = program.ops[i];
+  for (const Tensor& t : program.tensors) placement.tensors.push_back(t.offset);
+  for (const Op& op : program.ops) {
     placement.scratch.push_back(op.scratch);
     placement.scratch_offsets.push_back(op.scratch_offset);
-    std::int64_t top = op.scratch_offset + op.scratch.total(threads);
-    for (std::size_t t = 0; t < program.tensors.size(); ++t)
-      if (lives.needs(t, static_cast<int>(i))) top = std::max(top, program.tensors[t].offset + round_to_line(program.tensors[t].floats()));
-    placement.tops.push_back(top);
   }
+  placement.spares.assign(program.ops.size(), -1);
   return placement;
 }
 
 Placement place_for(const Program& program, int threads, const std::int32_t* winners) {
   Placement placement;
-  placement.planes = find_bounds(program, winners);
+  const std::vector<std::int64_t> bounds = find_bounds(program, winners);
   placement.tensors.resize(program.tensors.size());
   const std::vector<int> homes = find_homes(program);
   const Lives lives = find_lives(program);
@@ -92,7 +84,7 @@ Placement place_for(const Program& program, int threads, const std::int32_t* win
   for (std::size_t t = 0; t < program.tensors.size(); ++t) {
     const std::size_t home = static_cast<std::size_t>(homes[t]);
     const bool bare = static_cast<int>(t) == program.input && program.image_reader >= 0;  // lies in the caller's memory
-    sizes[home] = std::max(sizes[home], bare ? 0 : round_to_line(program.tensors[t].step() * placement.planes[t]));
+    sizes[home] = std::max(sizes[home], bare ? 0 : round_to_line(program.tensors[t].step() * bounds[t]));
     last[home] = std::max(last[home], lives.last[t]);
   }
   std::vector<Room> rooms;  // in use, by where they begin
@@ -113,15 +105,19 @@ Placement place_for(const Program& program, int threads, const std::int32_t* win
       const std::size_t out = static_cast<std::size_t>(op.out), home = static_cast<std::size_t>(homes[out]);
       placement.tensors[out] = home == out ? take(sizes[out], last[out]) : placement.tensors[home];
     }
-    const auto planes = [&](int t) { return t < 0 ? 0 : static_cast<int>(placement.planes[static_cast<std::size_t>(t)]); };
-    placement.scratch.push_back(scratch_for(op, planes(op.in), planes(op.out)));
+    const auto bound = [&](int t) { return t < 0 ? 0 : static_cast<int>(bounds[static_cast<std::size_t>(t)]); };
+    placement.scratch.push_back(scratch_for(op, bound(op.in), bound(op.out)));
     const std::int64_t floats = placement.scratch.back().total(threads);
     placement.scratch_offsets.push_back(floats > 0 ? take(floats, i) : 0);
-    std::int64_t top = 0;
-    for (const Room& room : rooms) top = std::max(top, room.end);
-    placement.tops.push_back(top);
+    // A task may use as much as the planes it does not compute would take (Walk::conv), which here lie elsewhere.
+    std::int64_t spare = 0;
+    if (op.kind == OpKind::conv && op.in2 < 0) {
+      const std::int64_t used = static_cast<std::int64_t>(conv_scratch(*op.plan, bound(op.in), bound(op.out)).spare);
+      spare = round_to_line(std::min(used, program.tensors[static_cast<std::size_t>(op.out)].floats()));
+    }
+    placement.spares.push_back(spare > 0 ? take(spare, i) : -1);
   }
-  return end < program.arena_floats ? placement : place_all(program, threads);
+  return end < program.arena_floats ? placement : place_all(program);
 }
 
 }  // namespace penstock

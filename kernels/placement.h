@@ -10,14 +10,13 @@ namespace penstock {
 // In floats from the arena's start.
 struct Placement {
   std::vector<std::int64_t> tensors;
-  std::vector<std::int64_t> planes;   // of each tensor: planes that it has room for
   std::vector<OpScratch> scratch;  // of each operation
   std::vector<std::int64_t> scratch_offsets;
-  std::vector<std::int64_t> tops;     // of each operation: from here on nothing is in use meanwhile
+  std::vector<std::int64_t> spares;  // of each convolution: memory that nobody needs meanwhile; -1: the planes it does not compute
 };
 
 // As the program says: room for all channels of every tensor.
-Placement place_all(const Program& program, int threads);
+Placement place_all(const Program& program);
 
 // Closer together when gates leave channels out: fewer cache lines are touched, and more of them are near. `winners`, one number
 // a gated layer, bounds every tensor's channels before anything has run. As the program says where that takes no more memory.

@@ -249,18 +249,12 @@ void Runtime::Walk::conv(const Op& op) {
   out.list = list;
   out.count = count;
   if (count == 0) return;
-  add_spare(op, task);
+  // Memory that nobody needs meanwhile. How much must not depend on where it lies, because results may.
+  const std::int64_t spare = placement_.spares[number_of(op)];
+  task.spare = spare >= 0 ? context_.arena.data() + spare : out.data + count * t.step();
+  task.spare_floats = static_cast<std::size_t>((t.channels - count) * t.step());
   add_upcoming(op, task);
   run_task(op, task);
-}
-
-// Memory that nobody uses meanwhile: planes of channels that are not computed, or what lies above everything.
-void Runtime::Walk::add_spare(const Op& op, ConvTask& task) {
-  const std::int64_t step = tensor(op.out).step(), top = placement_.tops[number_of(op)];
-  const std::int64_t left = (placement_.planes[static_cast<std::size_t>(op.out)] - task.out_count) * step;
-  const bool above = program_.arena_floats - top > left;
-  task.spare = above ? context_.arena.data() + top : task.output + task.out_count * step;
-  task.spare_floats = static_cast<std::size_t>(above ? program_.arena_floats - top : left);
 }
 
 // What the next gates or linear layer will read is fetched while the convolution runs.

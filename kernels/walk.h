@@ -51,7 +51,6 @@ class Runtime::Walk {
   void run_task(const Op& op, const ConvTask& task);
   std::size_t number_of(const Op& op) const { return static_cast<std::size_t>(&op - program_.ops.data()); }
   float* scratch(const Op& op) { return context_.arena.data() + placement_.scratch_offsets[number_of(op)]; }
-  void add_spare(const Op& op, ConvTask& task);
   int choose_winners(const Op& op, const Live& in, int wanted, std::int64_t level, std::int32_t* list);
   const float* summaries(const Op& op, const Live& in);
   // The summary of a plane that has just been made and is still near, if a gate will ask for it; `note_summaries` says that
