@@ -173,6 +173,20 @@ def test_results_depend_neither_on_threads_nor_on_what_ran_before(
             engine(images.flip(0), density=0.2)
 
 
+@pytest.mark.parametrize("name", ["resnet18", "vgg16_bn"])
+def test_memory_of_every_density_holds_the_same_results(name: str) -> None:
+    """Where values lie depends on the density and on the number of threads; what they are must not."""
+    torch.manual_seed(3)
+    images = torch.randn(1, 3, 96, 96)
+    network = enliven(add_gates(randomise(getattr(zoo, name)()), images, density=0.5), images)
+    one, two = (engines.compile(network, images, threads=threads) for threads in (1, 2))
+    densities = (0.1, 1.0, 0.3, 0.6, {"*": 0.5, "*1*": 0.2})
+    wanted = [engines.compile(network, images)(images, density=density).numpy() for density in densities]
+    for engine in (one, two, one):
+        for density, result in zip(densities, wanted, strict=True):
+            np.testing.assert_array_equal(engine(images, density=density).numpy(), result)
+
+
 def test_many_python_threads_may_call_one_engine(gated: nn.Module, images: torch.Tensor) -> None:
     engine = engines.compile(gated, images, threads=2)
     wanted = {density: engine(images, density=density).numpy() for density in (0.2, 0.5, 1.0)}
