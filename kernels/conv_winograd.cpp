@@ -48,8 +48,9 @@ static_assert(kSharedTiles <= kWinogradTiles);
 constexpr int kFreshTiles = 16;
 constexpr std::int64_t kFreshPairs = 256 * 256;
 constexpr double kFreshShare = 0.6, kFreshShareWide = 0.4;
-// Of tiles of 2 in layers of so many weights both are kept, filters and transformed weights, a cache line each: where at most this
+// Of tiles of 2 in layers of so many pairs both are kept, filters and transformed weights, a cache line each: where at most this
 // share of the inputs is active lists touch no more lines of these than of filters.
+constexpr std::int64_t kLinesPairs = 128 * 128;
 constexpr double kLinesShare = 0.6;
 
 // Blocks that are not shared: more tiles read the weights less often, but their transformed input must stay in cache,
@@ -190,7 +191,7 @@ void plan_winograd(ConvPlan& plan, const float* weights, int tile) {
   w.tile_groups = (tiles + tile_group - 1) / tile_group;
   w.shared = tiles <= kSharedTiles;
   w.fresh = w.shared && (tiles <= kFreshTiles || std::int64_t{s.in_channels} * s.out_channels >= kFreshPairs);
-  w.lines = w.fresh && tile == 2 && std::int64_t{s.in_channels} * s.out_channels >= kFreshPairs;
+  w.lines = w.fresh && tile == 2 && std::int64_t{s.in_channels} * s.out_channels >= kLinesPairs;
   if (!w.fresh || w.lines) transform_weights(w, s, weights, groups);
   if (w.shared) {
     // Where feature maps are small, so must scratch be.

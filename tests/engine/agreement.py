@@ -5,8 +5,8 @@ winners is right, and the values after it differ for good reason. Such an image 
 counted. The rule: every channel on which the two disagree has a saliency within NEAR of the cut between
 winners and losers (or of zero, where being computed at all begins), relative to the layer's largest saliency.
 
-PyTorch computes in double precision: in single precision its own error passes the tolerance now and then (a sum
-that nearly cancels; 1.6e-4 where the engine was off by 3e-6).
+PyTorch computes in double precision: in single precision its own error passes the tolerance now and then (a
+sum that nearly cancels; 1.6e-4 where the engine was off by 3e-6).
 """
 
 from __future__ import annotations

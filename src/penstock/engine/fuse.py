@@ -193,8 +193,8 @@ def _pack_vectors(network: Network) -> None:
 def _shortcuts_first(network: Network) -> None:
     """The convolution of a shortcut runs before the branch around it.
 
-    Both read the same value, which is still near and then free; and the branch's last convolution comes right before
-    the sum, so that weights needed after it can be fetched meanwhile (kernels/runtime.cpp).
+    Both read the same value, which is still near and then free; and the branch's last convolution comes right
+    before the sum, so that weights needed after it can be fetched meanwhile (kernels/runtime.cpp).
     """
     readers = network.readers()
     for step in list(network.steps):
