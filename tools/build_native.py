@@ -1,6 +1,6 @@
-"""Builds the native module in place: `python tools/build_native.py` → src/penstock/engine/_native*.so.
+"""Builds the native module in place: `python tools/build_native.py` → runtime/src/penstock_runtime/.
 
-For work in the source tree; `pip install .` builds the same module through scikit-build-core.
+For work in the source tree; `pip install ./runtime` builds the same module through scikit-build-core.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> int:
             sys.stderr.write(done.stdout)
     for built in build.glob("_native*.so"):
         # Copied beside its final place and renamed: a process that has the old module loaded keeps it.
-        target = _ROOT / "src" / "penstock" / "engine" / built.name
+        target = _ROOT / "runtime" / "src" / "penstock_runtime" / built.name
         fresh = target.with_suffix(".new")
         shutil.copy2(built, fresh)
         fresh.replace(target)

@@ -1,9 +1,10 @@
 // Times convolution layers at several densities, with every algorithm.
 //
-//     g++ -std=c++17 -O3 kernels/bench/conv_bench.cpp kernels/cpu.cpp kernels/conv*.cpp -pthread -o conv_bench
-//     ./conv_bench [m_cifarnet|vgg16|resnet18|all|in,out,size,kernel,stride,pad] [densities, such as 1,0.5] [algorithms, such as auto,direct]
-//                  [seconds a network] [threads]
+//     g++ -std=c++17 -O3 -Ikernels kernels/bench/conv_bench.cpp kernels/machine/*.cpp kernels/conv/*.cpp -pthread -o conv_bench
+//     ./conv_bench [m_cifarnet|vgg16|resnet18|all|in,out,size,kernel,stride,pad] [densities, such as 1,0.5]
+//                  [algorithms, such as auto,direct] [seconds a network] [threads] [tuning, such as fresh_share=0.4,0.6,0.8]
 //
+// The last argument sweeps one number of the machine's row (machine/tuning.def): each value is a column of its own.
 // PENSTOCK_ISA=avx2 takes another instruction set than the widest.
 //
 // A network's layers run one after the other, as in a network, so that each finds its weights where a network
@@ -21,7 +22,8 @@
 #include <thread>
 #include <vector>
 
-#include "../conv.h"
+#include "conv/conv.h"
+#include "machine/peak.h"
 
 using namespace penstock;
 
@@ -74,17 +76,12 @@ const std::vector<Network> kNetworks = {
       {512, 512, 7, 3, 1, 1, false, 3}}},
 };
 
-struct Algorithm {
-  const char* name;
-  ConvAlgorithm value;
+// What is compared: an algorithm (null: what suits), and the machine's row with one number changed or none.
+struct Contestant {
+  std::string name;
+  const ConvAlgorithm* algorithm;
+  Machine machine;
 };
-const Algorithm kAlgorithms[] = {{"auto", ConvAlgorithm::automatic},
-                                 {"direct", ConvAlgorithm::direct},
-                                 {"packed", ConvAlgorithm::packed},
-                                 {"outputs", ConvAlgorithm::outputs},
-                                 {"rows", ConvAlgorithm::winograd_rows},
-                                 {"wino2", ConvAlgorithm::winograd2},
-                                 {"wino4", ConvAlgorithm::winograd4}};
 
 float* aligned_floats(std::size_t count) {
   void* p = nullptr;
@@ -161,7 +158,7 @@ struct Bench {
   float *input = nullptr, *output = nullptr, *shared = nullptr, *thread = nullptr;
   std::size_t thread_floats = 0;
 
-  Bench(const Network& net, ConvAlgorithm algorithm, Isa isa, int threads) : network(net) {
+  Bench(const Network& net, const Contestant& with, int threads) : network(net) {
     std::mt19937 random(7);
     std::normal_distribution<float> gauss;
     std::size_t in_floats = 0, out_floats = 0, shared_floats = 0;
@@ -182,9 +179,9 @@ struct Bench {
       for (float& w : weights) w = gauss(random);
       for (int r = 0; r < layer.repeat; ++r) {
         std::string error;
-        ConvPlanPtr plan = plan_conv(s, weights.data(), nullptr, isa, algorithm, error);
+        ConvPlanPtr plan = plan_conv(s, weights.data(), nullptr, with.machine, with.algorithm, error);
         // Where an algorithm does not fit the shape, its column shows the automatic choice.
-        if (!plan) plan = plan_conv(s, weights.data(), nullptr, isa, ConvAlgorithm::automatic, error);
+        if (!plan) plan = plan_conv(s, weights.data(), nullptr, with.machine, nullptr, error);
         if (!plan) {
           std::fprintf(stderr, "%s\n", error.c_str());
           std::exit(1);
@@ -222,6 +219,7 @@ struct Bench {
       task.output = output;
       task.out_list = out.data();
       task.out_count = static_cast<int>(out.size());
+      decide_conv(*instance.plan, task);
       const Clock::time_point start = Clock::now();
       for (int stage = 0; stage < conv_stages(*instance.plan, task); ++stage) {
         const int units = conv_units(*instance.plan, task, stage);
@@ -239,31 +237,6 @@ struct Bench {
   }
 };
 
-// Independent multiply-adds on the widest vectors the compiler may use here; the loop is what the peak means.
-#if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) double measure_peak() {
-  typedef float Wide __attribute__((vector_size(32)));
-  Wide acc[12], a, b;
-  for (int i = 0; i < 8; ++i) a[i] = 1.0f, b[i] = 1e-9f;
-  for (Wide& x : acc) x = b;
-  double best = 1e9;
-  for (int round = 0; round < 10; ++round) {
-    const Clock::time_point start = Clock::now();
-    for (int i = 0; i < 200000; ++i) {
-#pragma GCC unroll 12
-      for (int k = 0; k < 12; ++k) acc[k] = acc[k] * a + b;
-      asm volatile("" : "+x"(a), "+x"(b));
-    }
-    best = std::min(best, seconds_since(start));
-  }
-  volatile float sink = 0;
-  for (const Wide& x : acc) sink = sink + x[0];
-  return 200000.0 * 12 * 16 / best * 1e-9;
-}
-#else
-double measure_peak() { return 0; }
-#endif
-
 std::vector<std::string> split(const char* text) {
   std::vector<std::string> parts(1);
   for (; *text; ++text) {
@@ -276,21 +249,47 @@ std::vector<std::string> split(const char* text) {
   return parts;
 }
 
+// Every algorithm that is asked for, with every value of the tuning that is swept.
+std::vector<Contestant> contestants(const std::vector<std::string>& wanted, const std::string& sweep, Isa isa) {
+  const std::size_t equals = sweep.find('=');
+  const std::vector<std::string> values =
+      equals == std::string::npos ? std::vector<std::string>{""} : split(sweep.c_str() + equals + 1);
+  std::vector<Contestant> all;
+  for (const std::string& name : wanted) {
+    const ConvAlgorithm* const algorithm = find_conv_algorithm(name);
+    if (!algorithm && name != "auto") {
+      std::fprintf(stderr, "no algorithm is named %s\n", name.c_str());
+      std::exit(1);
+    }
+    for (const std::string& value : values) {
+      Contestant one{value.empty() ? name : value, algorithm, this_machine(isa)};
+      if (!value.empty() && !set_tuning(one.machine.tuning, sweep.substr(0, equals), std::atof(value.c_str()))) {
+        std::fprintf(stderr, "machine/tuning.def has no %s\n", sweep.substr(0, equals).c_str());
+        std::exit(1);
+      }
+      all.push_back(one);
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string which = argc > 1 ? argv[1] : "all";
   std::vector<double> densities;
   for (const std::string& d : split(argc > 2 ? argv[2] : "1,0.7,0.5,0.3,0.1")) densities.push_back(std::atof(d.c_str()));
-  const std::vector<std::string> wanted = split(argc > 3 ? argv[3] : "auto,direct,packed,wino2,wino4");
+  const std::vector<std::string> wanted = split(argc > 3 ? argv[3] : "auto,direct,packed,winograd2,winograd4");
   const double budget = argc > 4 ? std::atof(argv[4]) : 8.0;
   const int threads = argc > 5 ? std::max(1, std::atoi(argv[5])) : 1;
+  const std::string sweep = argc > 6 ? argv[6] : "";
   Isa isa = best_isa();
   if (const char* name = std::getenv("PENSTOCK_ISA"); name && !(parse_isa(name, isa) && isa_available(isa))) {
     std::fprintf(stderr, "PENSTOCK_ISA=%s: this machine has baseline and up to %s\n", name, isa_name(best_isa()));
     return 1;
   }
-  std::printf("%s, %d threads, FMA peak %.1f GFLOPS (AVX2, one thread)\n", isa_name(isa), threads, measure_peak());
+  std::printf("%s, %s, %d threads, FMA peak %.1f GFLOPS (one thread)\n", this_core().name, isa_name(isa), threads,
+              fma_peak_gflops(isa, 0.2));
   Team team(threads);
   std::vector<Network> networks = kNetworks;
   if (const std::vector<std::string> numbers = split(which.c_str()); numbers.size() == 6) {
@@ -300,18 +299,13 @@ int main(int argc, char** argv) {
   }
   for (const Network& network : networks) {
     if (networks.size() > 1 && which != "all" && which != network.name) continue;
-    std::vector<const Algorithm*> algorithms;
+    const std::vector<Contestant> all = contestants(wanted, sweep, isa);
     std::vector<Bench> benches;
-    for (const Algorithm& a : kAlgorithms) {
-      if (std::find(wanted.begin(), wanted.end(), a.name) == wanted.end()) continue;
-      algorithms.push_back(&a);
-      benches.emplace_back(network, a.value, isa, threads);
-    }
+    for (const Contestant& one : all) benches.emplace_back(network, one, threads);
     const std::size_t layers = network.layers.size();
     // best[density][algorithm][layer]
     std::vector<std::vector<std::vector<double>>> best(
-        densities.size(),
-        std::vector<std::vector<double>>(benches.size(), std::vector<double>(layers, 1e9)));
+        densities.size(), std::vector<std::vector<double>>(benches.size(), std::vector<double>(layers, 1e9)));
     std::vector<std::vector<double>> total(densities.size(), std::vector<double>(benches.size(), 1e9));
     std::vector<std::vector<double>> flops(densities.size());
     std::vector<double> seconds;
@@ -331,14 +325,14 @@ int main(int argc, char** argv) {
     }
     std::printf("\n%s%*s", network.name, static_cast<int>(26 - std::strlen(network.name)), "");
     for (const double d : densities) {
-      for (const Algorithm* a : algorithms) std::printf(" %6s@%-3.1f", a->name, d);
+      for (const Contestant& one : all) std::printf(" %6.6s@%-3.1f", one.name.c_str(), d);
     }
     std::printf("  (GFLOPS)\n");
     for (std::size_t i = 0; i < layers; ++i) {
       const Layer& l = network.layers[i];
       char name[64];
-      std::snprintf(name, sizeof name, "%dx%d/%d %3d->%3d %dx%d x%d", l.kernel, l.kernel, l.stride, l.in, l.out, l.size,
-                    l.size, l.repeat);
+      std::snprintf(name, sizeof name, "%dx%d/%d %3d->%3d %dx%d x%d", l.kernel, l.kernel, l.stride, l.in, l.out, l.size, l.size,
+                    l.repeat);
       std::printf("%-26s", name);
       for (std::size_t d = 0; d < densities.size(); ++d) {
         for (std::size_t b = 0; b < benches.size(); ++b) std::printf(" %10.1f", flops[d][i] / best[d][b][i] * 1e-9);

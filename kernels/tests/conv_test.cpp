@@ -1,7 +1,6 @@
 // Every convolution algorithm on every instruction set of this machine, against a naive loop in double.
 //
-//     g++ -std=c++17 -O1 -g -fsanitize=address,undefined kernels/tests/conv_test.cpp kernels/cpu.cpp
-//         kernels/conv*.cpp -o conv_test && ./conv_test [cases] [seed]
+//     conv_test [cases] [seed]
 //
 // Buffers are exactly as large as the contract says and start full of NaN, so that a read of anything unwritten
 // shows in the result and a write outside shows under AddressSanitizer. Each case also runs its units in another
@@ -15,7 +14,7 @@
 #include <random>
 #include <vector>
 
-#include "../conv.h"
+#include "conv/conv.h"
 
 using namespace penstock;
 
@@ -53,12 +52,6 @@ void make_first_layer(Random& random, ConvShape& s) {
   s.kernel_h = s.kernel_w = 7;
   s.stride_h = s.stride_w = 2;
   s.in_channels = pick(random, 1, 6);
-}
-
-bool suits_rows(const ConvShape& s) {
-  const bool narrow = s.kernel_h == 3 && s.kernel_w == 3 && s.stride_h == s.stride_w && s.stride_h <= 2;
-  const bool wide = s.kernel_h == 7 && s.kernel_w == 7 && s.stride_h == 2 && s.stride_w == 2;
-  return (narrow || wide) && s.dilation_h == 1 && s.dilation_w == 1 && s.groups == 1;
 }
 
 // Small maps with many channels, as deep layers have: weights from afar, in several chunks. Few outputs are asked for, because the
@@ -154,7 +147,8 @@ std::vector<double> naive(const Case& c, double& scale) {
               const int ix = x * s.stride_w + kx * s.dilation_w - s.pad_w;
               if (iy < 0 || iy >= s.input.height || ix < 0 || ix >= s.input.width) continue;
               const double product =
-                  static_cast<double>(c.weights[((static_cast<std::size_t>(o) * in_group + i) * s.kernel_h + ky) * s.kernel_w + kx]) *
+                  static_cast<double>(
+                      c.weights[((static_cast<std::size_t>(o) * in_group + i) * s.kernel_h + ky) * s.kernel_w + kx]) *
                   c.pixels[(q * s.input.height + iy) * s.input.width + ix];
               sum += product;
               size += std::fabs(product);
@@ -162,8 +156,7 @@ std::vector<double> naive(const Case& c, double& scale) {
           }
         }
         scale = std::max(scale, c.gain[p] * (size + std::fabs(c.bias[o])));
-        out[p * s.output.stride() + s.output.origin() + y * s.output.pitch() + x] =
-            activate(c.gain[p] * (sum + c.bias[o]), s);
+        out[p * s.output.stride() + s.output.origin() + y * s.output.pitch() + x] = activate(c.gain[p] * (sum + c.bias[o]), s);
       }
     }
   }
@@ -196,7 +189,8 @@ void fill_input(const Case& c, Aligned& input) {
   }
 }
 
-void run(const ConvPlan& plan, const ConvTask& task, bool backwards) {
+void run(const ConvPlan& plan, ConvTask task, bool backwards) {
+  decide_conv(plan, task);
   const ConvScratchFloats floats = conv_scratch(plan, task.in_count, task.out_count);
   Aligned shared(floats.shared);
   for (int stage = 0; stage < conv_stages(plan, task); ++stage) {
@@ -219,16 +213,18 @@ std::string describe(const Case& c) {
   std::snprintf(text, sizeof text,
                 "in %zu/%d out %zu/%d groups %d kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d input %dx%d halo %d "
                 "output %dx%d halo %d activation %d",
-                c.in_list.size(), s.in_channels, c.out_list.size(), s.out_channels, s.groups, s.kernel_h, s.kernel_w,
-                s.stride_h, s.stride_w, s.pad_h, s.pad_w, s.dilation_h, s.dilation_w, s.input.height, s.input.width,
-                s.input.halo, s.output.height, s.output.width, s.output.halo, static_cast<int>(s.activation));
+                c.in_list.size(), s.in_channels, c.out_list.size(), s.out_channels, s.groups, s.kernel_h, s.kernel_w, s.stride_h,
+                s.stride_w, s.pad_h, s.pad_w, s.dilation_h, s.dilation_w, s.input.height, s.input.width, s.input.halo,
+                s.output.height, s.output.width, s.output.halo, static_cast<int>(s.activation));
   return text;
 }
 
-bool check(const Case& c, Isa isa, ConvAlgorithm algorithm, const char* name) {
+// With `algorithm`, or with what suits when it is null.
+bool check(const Case& c, Isa isa, const ConvAlgorithm* algorithm) {
+  const char* const name = algorithm ? algorithm->name : "automatic";
   const ConvShape& s = c.shape;
   std::string error;
-  const ConvPlanPtr plan = plan_conv(s, c.weights.data(), c.bias.data(), isa, algorithm, error);
+  const ConvPlanPtr plan = plan_conv(s, c.weights.data(), c.bias.data(), this_machine(isa), algorithm, error);
   if (!plan) {
     std::printf("FAILED to plan %s on %s: %s\n  %s\n", name, isa_name(isa), error.c_str(), describe(c).c_str());
     return false;
@@ -261,7 +257,7 @@ bool check(const Case& c, Isa isa, ConvAlgorithm algorithm, const char* name) {
     std::copy(c.pixels.begin(), c.pixels.end(), bare.data);
     task.input = bare.data;
     task.output = copied.data;
-    task.bare = true;
+    task.input_layout = Layout::bare;
     run(*plan, task, true);
     if (std::memcmp(copied.data, once.data, once.size * sizeof(float)) != 0) {
       std::printf("FAILED %s on %s: a bare image gives another result\n  %s\n", name, isa_name(isa), describe(c).c_str());
@@ -275,14 +271,13 @@ bool check(const Case& c, Isa isa, ConvAlgorithm algorithm, const char* name) {
     for (std::ptrdiff_t i = 0; i < used; ++i) {
       const std::size_t at = p * s.output.stride() + i;
       const std::ptrdiff_t from_origin = i - s.output.origin();
-      const bool inside = from_origin >= 0 && from_origin / s.output.pitch() < s.output.height &&
-                          from_origin % s.output.pitch() < s.output.width;
+      const bool inside =
+          from_origin >= 0 && from_origin / s.output.pitch() < s.output.height && from_origin % s.output.pitch() < s.output.width;
       const double tolerance = inside ? 1e-5 * scale : 0;
       if (!(std::fabs(once.data[at] - expected[at]) <= tolerance) ||
           std::memcmp(&once.data[at], &again.data[at], sizeof(float)) != 0) {
-        std::printf("FAILED %s on %s: plane %zu, offset %td from (0, 0): got %.9g, again %.9g, expected %.9g\n  %s\n",
-                    name, isa_name(isa), p, from_origin, once.data[at], again.data[at], expected[at],
-                    describe(c).c_str());
+        std::printf("FAILED %s on %s: plane %zu, offset %td from (0, 0): got %.9g, again %.9g, expected %.9g\n  %s\n", name,
+                    isa_name(isa), p, from_origin, once.data[at], again.data[at], expected[at], describe(c).c_str());
         return false;
       }
     }
@@ -302,16 +297,9 @@ int main(int argc, char** argv) {
     for (int i = 0; i < kIsaCount; ++i) {
       const Isa isa = static_cast<Isa>(i);
       if (!isa_available(isa)) continue;
-      failed += !check(c, isa, ConvAlgorithm::automatic, "automatic");
-      failed += !check(c, isa, ConvAlgorithm::direct, "direct");
-      failed += !check(c, isa, ConvAlgorithm::packed, "packed");
-      ran += 3;
-      if (c.shape.groups == 1) failed += !check(c, isa, ConvAlgorithm::outputs, "outputs"), ++ran;
-      if (suits_rows(c.shape)) failed += !check(c, isa, ConvAlgorithm::winograd_rows, "winograd_rows"), ++ran;
-      if (!three_by_three) continue;
-      failed += !check(c, isa, ConvAlgorithm::winograd2, "winograd2");
-      failed += !check(c, isa, ConvAlgorithm::winograd4, "winograd4");
-      ran += 2;
+      failed += !check(c, isa, nullptr), ++ran;
+      for (const ConvAlgorithm& algorithm : conv_algorithms())
+        if (algorithm.fits(c.shape)) failed += !check(c, isa, &algorithm), ++ran;
     }
   }
   std::printf("%d convolutions checked, %d failed\n", ran, failed);

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "../runtime.h"
+#include "run/runtime.h"
 
 namespace {
 
@@ -30,10 +30,43 @@ class Writer {
   int tensor(bool planes, int channels, int height, int width, int halo) {
     const Planes shape{height, width, halo};
     const std::int64_t floats = (planes ? shape.stride() : 1) * channels;
-    const Row row{planes ? 0 : 1, channels, height, width, halo, next_};
+    const Row row{0, static_cast<int>(planes ? Layout::planes : Layout::vector), channels, height, width, halo, next_, 0, 0};
     arrays.tensors.insert(arrays.tensors.end(), row.begin(), row.end());
     next_ += (floats + 15) / 16 * 16;
     return tensors_++;
+  }
+
+  int codes(int channels, int height, int width, int halo, float scale, int zero) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &scale, sizeof bits);
+    const std::int64_t floats = (pixels_size(Planes{height, width, halo}, channels, channels) + 3) / 4;
+    const Row row{
+        static_cast<int>(Element::code8), static_cast<int>(Layout::pixels), channels, height, width, halo, next_, zero, bits};
+    arrays.tensors.insert(arrays.tensors.end(), row.begin(), row.end());
+    next_ += (floats + 15) / 16 * 16;
+    return tensors_++;
+  }
+
+  // int8 weights, four in the place of a float.
+  std::int64_t bytes(int count) {
+    const std::int64_t at = static_cast<std::int64_t>(arrays.weights.size());
+    for (int i = 0; i < (count + 3) / 4; ++i) {
+      const std::uint32_t word = random_();
+      float four;
+      std::memcpy(&four, &word, sizeof four);
+      arrays.weights.push_back(four);
+    }
+    return at;
+  }
+
+  // From codes to codes; kernel, stride and pad alike on both axes.
+  void conv_codes(int in, int out, int cin, int cout, int k, int stride, int pad, int groups, Function f, bool gated,
+                  int summary = 0) {
+    const std::int64_t kernel = bytes(cout * cin / groups * k * k), bias = weights(cout);
+    const std::int64_t phi = gated ? weights(cin * cout) : -1, rho = gated ? weights(cout) : -1;
+    op(OpKind::conv, in, -1, out, f, true, gated,
+       {k, k, stride, stride, pad, pad, 1, 1, groups, static_cast<int>(WeightFormat::code_filters), kernel, bias, phi, rho, summary,
+        0, 0, -1, weights(cout)});
   }
 
   std::int64_t weights(int count) {
@@ -43,7 +76,7 @@ class Writer {
   }
 
   void op(OpKind kind, int in, int in2, int out, Function function, bool counted, bool gated, const Row& fields) {
-    Row row{static_cast<int>(kind), in, in2, out, static_cast<int>(function), counted ? arrays.layers++ : -1,
+    Row row{static_cast<int>(kind),     in, in2, out, static_cast<int>(function), counted ? arrays.layers++ : -1,
             gated ? arrays.knobs++ : -1};
     row.insert(row.end(), fields.begin(), fields.end());
     row.resize(kOpFields, 0);
@@ -52,17 +85,33 @@ class Writer {
   }
 
   // kernel, stride, pad, dilation alike on both axes
-  void conv(int in, int out, int cin, int cout, int k, int stride, int pad, int dilation, int groups, Function f,
-            bool gated, int skip = -1, int levels = 1) {
+  void conv(int in, int out, int cin, int cout, int k, int stride, int pad, int dilation, int groups, Function f, bool gated,
+            int skip = -1, int levels = 1) {
     std::int64_t first = -1;
     if (levels > 1) {
       first = static_cast<std::int64_t>(arrays.args.size());
       arrays.args.insert(arrays.args.end(), {levels, weights(levels * cout), weights(levels * cout)});
       for (int level = 1; level < levels; ++level) arrays.args.push_back(cout * level / levels);
     }
-    const Row fields{k, k, stride, stride, pad, pad, dilation, dilation, groups, weights(cout * cin / groups * k * k),
-                     weights(cout), gated ? weights(cin * cout) : -1, gated ? weights(levels * cout) : -1, 0,
-                     skip >= 0 ? 1 : 0, 0, first};
+    const Row fields{k,
+                     k,
+                     stride,
+                     stride,
+                     pad,
+                     pad,
+                     dilation,
+                     dilation,
+                     groups,
+                     0,
+                     weights(cout * cin / groups * k * k),
+                     weights(cout),
+                     gated ? weights(cin * cout) : -1,
+                     gated ? weights(levels * cout) : -1,
+                     0,
+                     skip >= 0 ? 1 : 0,
+                     0,
+                     first,
+                     -1};
     op(OpKind::conv, in, skip, out, f, true, gated, fields);
   }
 
@@ -117,9 +166,49 @@ Arrays base_program(int height, int width) {
   return w.arrays;
 }
 
+// The same with quantised maps: every operation that they have.
+Arrays int8_program(int height, int width) {
+  Writer w;
+  const int low = (height + 1) / 2, narrow = (width + 1) / 2;
+  const int image = w.codes(3, height, width, 1, 0.02f, 128);
+  w.op(OpKind::import_image, -1, -1, image, Function::none, false, false, {});
+  const int a = w.codes(24, height, width, 1, 0.05f, 0);
+  w.conv_codes(image, a, 3, 24, 3, 1, 1, 1, Function::relu, true);
+  const int b = w.codes(24, height, width, 1, 0.04f, 128);
+  w.conv_codes(a, b, 24, 24, 3, 1, 1, 1, Function::none, true, 1);
+  const int sum = w.codes(24, height, width, 2, 0.06f, 0);
+  w.op(OpKind::add, a, b, sum, Function::relu, false, false, {});
+  const int c = w.codes(12, low, narrow, 0, 0.03f, 128);
+  w.conv_codes(sum, c, 24, 12, 3, 2, 1, 2, Function::silu, true);
+  const int pooled = w.codes(24, low, narrow, 0, 0.06f, 0);
+  w.op(OpKind::pool, sum, -1, pooled, Function::none, false, false, {0, 3, 3, 2, 2, 1, 1, 1, 1, 0, 1});
+  const int both = w.codes(36, low, narrow, 1, 0.06f, 128);
+  const std::int64_t parts = static_cast<std::int64_t>(w.arrays.args.size());
+  w.arrays.args.insert(w.arrays.args.end(), {c, pooled});
+  w.op(OpKind::concat, c, -1, both, Function::none, false, false, {parts, 2});
+  const int deep = w.codes(36, low, narrow, 1, 0.06f, 128);
+  w.conv_codes(both, deep, 36, 36, 3, 1, 1, 36, Function::hardswish, false);
+  const int normed = w.codes(36, low, narrow, 1, 0.05f, 0);
+  w.op(OpKind::affine, deep, -1, normed, Function::relu, false, false, {w.weights(36), w.weights(36)});
+  const int squeezed = w.tensor(false, 36, 1, 1, 0);
+  w.op(OpKind::adaptive_pool, normed, -1, squeezed, Function::none, false, false, {1});
+  const int factors = w.tensor(false, 36, 1, 1, 0);
+  w.op(OpKind::linear, squeezed, -1, factors, Function::sigmoid, true, false, {w.weights(36 * 36), w.weights(36)});
+  const int scaled = w.codes(36, low, narrow, 1, 0.05f, 0);
+  w.op(OpKind::scale, normed, factors, scaled, Function::none, false, false, {});
+  const int planes = w.tensor(true, 36, low, narrow, 1);
+  w.op(OpKind::pack, scaled, -1, planes, Function::none, false, false, {});
+  const int mixed = w.tensor(true, 12, low, narrow, 1);
+  w.conv(planes, mixed, 36, 12, 3, 1, 1, 1, 1, Function::relu, true);
+  const int again = w.codes(12, low, narrow, 0, 0.1f, 0);
+  w.op(OpKind::pack, mixed, -1, again, Function::none, false, false, {});
+  w.op(OpKind::export_result, again, -1, -1, Function::none, false, false, {});
+  return w.arrays;
+}
+
 std::int64_t other_number(std::int64_t value, std::mt19937_64& random) {
-  static const std::int64_t kOdd[] = {-1, 0, 1, 2, 3, 16, 255, 65535, 65536, 1 << 20, 1LL << 30, 1LL << 31,
-                                      1LL << 32, 1LL << 62, INT64_MAX, INT64_MIN, -16};
+  static const std::int64_t kOdd[] = {-1,      0,         1,         2,         3,         16,        255,       65535, 65536,
+                                      1 << 20, 1LL << 30, 1LL << 31, 1LL << 32, 1LL << 62, INT64_MAX, INT64_MIN, -16};
   switch (random() % 5) {
     case 0: return static_cast<std::int64_t>(static_cast<std::uint64_t>(value) + 1);  // wraps where it must
     case 1: return static_cast<std::int64_t>(static_cast<std::uint64_t>(value) - 1);
@@ -130,10 +219,20 @@ std::int64_t other_number(std::int64_t value, std::mt19937_64& random) {
 }
 
 void mutate(Arrays& a, std::mt19937_64& random) {
-  const auto change = [&](std::vector<std::int64_t>& v) { std::int64_t& x = v[random() % v.size()]; x = other_number(x, random); };
+  const auto change = [&](std::vector<std::int64_t>& v) {
+    std::int64_t& x = v[random() % v.size()];
+    x = other_number(x, random);
+  };
   switch (random() % 12) {
-    case 0: case 1: case 2: case 3: change(a.tensors); break;
-    case 4: case 5: case 6: case 7: case 8: change(a.ops); break;
+    case 0:
+    case 1:
+    case 2:
+    case 3: change(a.tensors); break;
+    case 4:
+    case 5:
+    case 6:
+    case 7:
+    case 8: change(a.ops); break;
     case 9: change(a.args); break;
     case 10: {
       static const float kOdd[] = {0.0f, -1.0f, 1e30f, -1e30f, __builtin_inff(), __builtin_nanf("")};
@@ -164,7 +263,7 @@ bool try_program(const Arrays& a, Isa isa, int threads) {
   raw.layers = a.layers;
   raw.knobs = a.knobs;
   try {
-    std::unique_ptr<Program> program = load_program(raw, isa);
+    std::unique_ptr<Program> program = load_program(raw, this_machine(isa));
     if (program->arena_floats > (1 << 26)) return false;  // sound, but slow to run a hundred thousand times
     Runtime runtime(std::move(program), threads);
     const std::size_t images = static_cast<std::size_t>(runtime.image_floats()) * 2;
@@ -190,7 +289,7 @@ int main(int argc, char** argv) {
   const int mutations = argc > 1 ? std::atoi(argv[1]) : 20000;
   std::mt19937_64 random(argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 1u);
   // The second one's image is read where the caller has it.
-  const Arrays bases[] = {base_program(11, 9), base_program(12, 8)};
+  const Arrays bases[] = {base_program(11, 9), base_program(12, 8), int8_program(11, 9)};
   std::vector<Isa> sets;
   for (int i = 0; i < kIsaCount; ++i)
     if (isa_available(static_cast<Isa>(i))) sets.push_back(static_cast<Isa>(i));
@@ -199,7 +298,7 @@ int main(int argc, char** argv) {
       if (!try_program(base, isa, 2)) return std::printf("the program itself was refused\n"), 1;
   int ran = 0;
   for (int n = 0; n < mutations; ++n) {
-    Arrays changed = bases[n % 2];
+    Arrays changed = bases[n % 3];
     for (std::uint64_t changes = 1 + random() % 3; changes > 0; --changes) mutate(changed, random);
     ran += try_program(changed, sets[random() % sets.size()], n % 50 == 0 ? 2 : 1);
   }

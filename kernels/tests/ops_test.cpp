@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "../ops.h"
+#include "ops/ops.h"
 
 namespace {
 
@@ -99,8 +99,7 @@ bool compute(const Case& c, Isa isa, std::vector<float>& results) {
   const OpKernels& k = op_kernels(isa);
   bool good = true;
   const auto keep = [&](const std::vector<float>& v) { results.insert(results.end(), v.begin(), v.end()); };
-  for (int kind = 0; kind < kSummaryCount; ++kind)
-    results.push_back(k.summarise(c.a.data(), c.in, static_cast<Summary>(kind)));
+  for (int kind = 0; kind < kSummaryCount; ++kind) results.push_back(k.summarise(c.a.data(), c.in, static_cast<Summary>(kind)));
   std::vector<float> out(static_cast<std::size_t>(c.out.stride()), NAN);
   k.affine(c.a.data(), c.in, 0.7f, 0.2f, c.function, 0.1f, out.data(), c.out);
   good = good && padding_is_zero(out, c.out);

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "../team.h"
+#include "run/team.h"
 
 namespace {
 
@@ -33,7 +33,7 @@ int check(int threads, int pieces, std::mt19937& random) {
         return;
       }
       std::atomic<int>& mine = busy[static_cast<std::size_t>(member)];
-      if (mine.exchange(1) != 0) ++shared;  // two parts at a time on one member's scratch
+      if (mine.exchange(1) != 0) ++shared;                                 // two parts at a time on one member's scratch
       for (volatile int i = 0; i < (part * 37 + piece) % 300;) i = i + 1;  // uneven, so that members meet
       ++done[static_cast<std::size_t>(part)];
       mine.store(0);

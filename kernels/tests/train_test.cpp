@@ -5,9 +5,9 @@
 #include <random>
 #include <vector>
 
-#include "team.h"
-#include "train_conv.h"
-#include "train_norm.h"
+#include "run/team.h"
+#include "train/conv.h"
+#include "train/norm.h"
 
 namespace {
 
@@ -16,9 +16,7 @@ using Floats = std::vector<float>;
 
 std::mt19937 chance(1);
 
-std::int64_t draw(std::int64_t low, std::int64_t high) {
-  return std::uniform_int_distribution<std::int64_t>(low, high)(chance);
-}
+std::int64_t draw(std::int64_t low, std::int64_t high) { return std::uniform_int_distribution<std::int64_t>(low, high)(chance); }
 
 Floats fill(std::int64_t count) {
   std::normal_distribution<float> normal;
@@ -90,7 +88,8 @@ bool check_norm(Isa isa, penstock::Team& team) {
     sums[row] += h, products[row] += h * z[i];
     dz[i] = a[row] * h + k1[channel] * z[i] + k0[channel];
   }
-  Floats out2(z.size()), dz2(z.size()), sizes2(a.size()), sums2(a.size()), products2(a.size()), moments(a.size()), squares(a.size());
+  Floats out2(z.size()), dz2(z.size()), sizes2(a.size()), sums2(a.size()), products2(a.size()), moments(a.size()),
+      squares(a.size());
   penstock::norm_apply(isa, team, s, maps, out2.data(), sizes2.data());
   penstock::norm_sums(isa, team, s, maps, sums2.data(), products2.data());
   penstock::norm_gradient(isa, team, s, maps, k1.data(), k0.data(), dz2.data());

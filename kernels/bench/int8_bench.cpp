@@ -1,0 +1,186 @@
+// Times of int8 convolutions, layer by layer, direct and Winograd.
+//   int8_bench [m_cifarnet|resnet18|vgg16|others|all] [seconds for each network]
+// GOPS are those of executed work, two for each multiply-accumulate, the weights' gathering included; lists are new every time.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "int8/select.h"
+
+using namespace penstock;
+
+namespace {
+
+struct Layer {
+  int in, out, size, kernel, stride, pad, groups, repeat;
+};
+struct Network {
+  const char* name;
+  std::vector<Layer> layers;
+};
+
+const std::vector<Network> kNetworks = {{"m_cifarnet",
+                                         {{3, 64, 32, 3, 1, 0, 1, 1},
+                                          {64, 64, 30, 3, 1, 1, 1, 1},
+                                          {64, 128, 30, 3, 2, 1, 1, 1},
+                                          {128, 128, 15, 3, 1, 1, 1, 2},
+                                          {128, 192, 15, 3, 2, 1, 1, 1},
+                                          {192, 192, 8, 3, 1, 1, 1, 2}}},
+                                        {"resnet18",
+                                         {{3, 64, 224, 7, 2, 3, 1, 1},
+                                          {64, 64, 56, 3, 1, 1, 1, 4},
+                                          {64, 128, 56, 3, 2, 1, 1, 1},
+                                          {64, 128, 56, 1, 2, 0, 1, 1},
+                                          {128, 128, 28, 3, 1, 1, 1, 3},
+                                          {128, 256, 28, 3, 2, 1, 1, 1},
+                                          {128, 256, 28, 1, 2, 0, 1, 1},
+                                          {256, 256, 14, 3, 1, 1, 1, 3},
+                                          {256, 512, 14, 3, 2, 1, 1, 1},
+                                          {256, 512, 14, 1, 2, 0, 1, 1},
+                                          {512, 512, 7, 3, 1, 1, 1, 3}}},
+                                        {"vgg16",
+                                         {{3, 64, 224, 3, 1, 1, 1, 1},
+                                          {64, 64, 224, 3, 1, 1, 1, 1},
+                                          {64, 128, 112, 3, 1, 1, 1, 1},
+                                          {128, 128, 112, 3, 1, 1, 1, 1},
+                                          {128, 256, 56, 3, 1, 1, 1, 1},
+                                          {256, 256, 56, 3, 1, 1, 1, 2},
+                                          {256, 512, 28, 3, 1, 1, 1, 1},
+                                          {512, 512, 28, 3, 1, 1, 1, 2},
+                                          {512, 512, 14, 3, 1, 1, 1, 3}}},
+                                        {"others",
+                                         {{256, 64, 56, 1, 1, 0, 1, 1},
+                                          {64, 256, 56, 1, 1, 0, 1, 1},
+                                          {512, 128, 28, 1, 1, 0, 1, 1},
+                                          {144, 144, 56, 3, 1, 1, 144, 1},
+                                          {384, 384, 14, 3, 1, 1, 384, 1},
+                                          {128, 128, 56, 3, 1, 1, 32, 1}}}};
+
+std::mt19937 g_random(1);
+
+std::vector<std::int32_t> random_list(int channels, double density) {
+  std::vector<std::int32_t> all(static_cast<std::size_t>(channels));
+  for (int c = 0; c < channels; ++c) all[static_cast<std::size_t>(c)] = c;
+  std::shuffle(all.begin(), all.end(), g_random);
+  all.resize(static_cast<std::size_t>(density * channels + 0.999));
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+Int8PlanPtr make_plan(const Layer& l, Int8Algorithm algorithm) {
+  Int8Shape s;
+  s.in_channels = l.in;
+  s.out_channels = l.out;
+  s.kernel_h = s.kernel_w = l.kernel;
+  s.stride_h = s.stride_w = l.stride;
+  s.pad_h = s.pad_w = l.pad;
+  s.groups = l.groups;
+  s.input = Planes{l.size, l.size, l.pad};
+  const int out = (l.size + 2 * l.pad - l.kernel) / l.stride + 1;
+  s.output = Planes{out, out, 1};
+  s.in = Quantised{0.02f, l.in <= 4 ? 128 : 0};
+  s.out = Quantised{0.03f, 0};
+  s.function = Function::relu;
+  std::vector<std::int8_t> weights(static_cast<std::size_t>(l.out * (l.in / l.groups) * l.kernel * l.kernel));
+  std::normal_distribution<float> gauss(0.0f, 35.0f);
+  for (std::int8_t& w : weights) w = static_cast<std::int8_t>(std::clamp(gauss(g_random), -127.0f, 127.0f));
+  const std::vector<float> scales(static_cast<std::size_t>(l.out), 1e-5f);
+  std::string why;
+  return plan_int8(s, weights.data(), scales.data(), nullptr, best_isa(), algorithm, why);
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+struct Measured {
+  double seconds = 1e9, gather = 1e9;
+  std::int64_t macs = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string which = argc > 1 ? argv[1] : "all";
+  const double seconds = argc > 2 ? std::atof(argv[2]) : 5.0;
+  const double densities[] = {1.0, 0.7, 0.5, 0.3};
+  std::printf("int8 kernels: %s\n", isa_name(int8_kernels(best_isa()).isa));
+  for (const Network& network : kNetworks) {
+    if (which != "all" && which != network.name) continue;
+    const std::size_t n = network.layers.size();
+    std::vector<Int8PlanPtr> plans[3];
+    std::vector<std::size_t> kinds;
+    for (std::size_t i = 0; i < n; ++i)
+      for (int r = 0; r < network.layers[i].repeat; ++r) {
+        kinds.push_back(i);
+        for (int a = 0; a < 3; ++a) plans[a].push_back(make_plan(network.layers[i], static_cast<Int8Algorithm>(a)));
+      }
+    std::vector<std::uint8_t> maps[2];
+    for (auto& map : maps) {
+      map.resize(16 << 20);
+      for (std::size_t i = 0; i < map.size(); ++i) map[i] = static_cast<std::uint8_t>(i * 7919u >> 5);
+    }
+    ConvBuffer scratch;
+    scratch.allocate(16 << 20);
+    std::uint8_t* const room = reinterpret_cast<std::uint8_t*>(scratch.data());
+    std::vector<std::int32_t> sums(4096);
+    std::vector<Measured> best(n * 4 * 3);
+    double passes[4] = {1e9, 1e9, 1e9, 1e9};
+    const double start = now();
+    for (int round = 0; round < 3 || now() - start < seconds; ++round)
+      for (int d = 0; d < 4; ++d)
+        for (int a = 0; a < 3; ++a) {
+          double pass = 0;
+          for (std::size_t i = 0; i < plans[a].size(); ++i) {
+            const Layer& l = network.layers[kinds[i]];
+            if (plans[a][i] == nullptr) continue;
+            const std::vector<std::int32_t> in = random_list(l.in, l.in <= 4 ? 1.0 : densities[d]);
+            const std::vector<std::int32_t> out = l.groups == l.in ? in : random_list(l.out, densities[d]);
+            Int8Task task;
+            task.input = maps[0].data();
+            task.in_list = in.data();
+            task.in_count = static_cast<int>(in.size());
+            task.output = maps[1].data();
+            task.out_list = out.data();
+            task.out_count = static_cast<int>(out.size());
+            task.sums = sums.data();
+            const Int8Plan& plan = *plans[a][i];
+            const double t0 = now();
+            begin_int8(plan, task, room);
+            run_int8(plan, task, 0, 0, int8_units(plan, task, 0), 0, room);
+            const double t1 = now();
+            run_int8(plan, task, 1, 0, int8_units(plan, task, 1), 0, room);
+            end_int8(plan, task, room);
+            const double t2 = now();
+            Measured& m = best[(kinds[i] * 4 + static_cast<std::size_t>(d)) * 3 + static_cast<std::size_t>(a)];
+            m.seconds = std::min(m.seconds, t2 - t0);
+            m.gather = std::min(m.gather, t1 - t0);
+            m.macs = int8_macs(plan, task);
+            pass += t2 - t0;
+            std::swap(maps[0], maps[1]);
+          }
+          if (a == 0) passes[d] = std::min(passes[d], pass);
+        }
+    std::printf("%s: GOPS as chosen | direct / Winograd (share of gathering) at d = 1, 0.7, 0.5, 0.3\n", network.name);
+    for (std::size_t i = 0; i < n; ++i) {
+      const Layer& l = network.layers[i];
+      std::printf("%dx%d/%d %4d->%-4d %3dx%-3d", l.kernel, l.kernel, l.stride, l.in, l.out, l.size, l.size);
+      for (std::size_t d = 0; d < 4; ++d) {
+        const Measured* const m = &best[(i * 4 + d) * 3];
+        std::printf("  %4.0f |", 2e-9 * static_cast<double>(m[0].macs) / m[0].seconds);
+        for (int a = 1; a < 3; ++a)
+          if (m[a].macs)
+            std::printf(" %4.0f (%2.0f%%)", 2e-9 * static_cast<double>(m[a].macs) / m[a].seconds, 100 * m[a].gather / m[a].seconds);
+          else std::printf("    -      ");
+      }
+      std::printf("\n");
+    }
+    std::printf("  all convolutions, ms:");
+    for (double p : passes) std::printf(" %.3f", p * 1e3);
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+  return 0;
+}

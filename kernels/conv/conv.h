@@ -1,0 +1,152 @@
+// Convolution with per-image channel lists: the one door to the convolution kernels.
+//
+// A layer is planned once (plan_conv): arguments are checked, and the algorithms that suit the shape are made ready, weights
+// transformed if they need that. Then every image is a ConvTask: the planes of the channels that are active at the
+// input, and the planes to fill for the channels that are active at the output. Nothing is computed, stored or
+// read for a channel that is in neither list. From the numbers of active channels `decide_conv` takes one of the ready
+// algorithms, once for each task.
+//
+//     output[o] = activation(gain[o] * (sum over active inputs i, taps of weight[o][i][tap] * input[i] + bias[o]))
+//
+// A task runs as stages; a stage is a number of independent units. Units of one stage may run on any thread in
+// any order, and all units of a stage must be done before the next stage starts. How units are cut depends on the
+// plan and the task only, never on the threads, so results are bit-identical for every split.
+//
+// Files for wider instruction sets switch their own target on; do not pass -march flags.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "machine/machine.h"
+#include "run/planes.h"
+#include "run/schema.h"
+
+namespace penstock {
+
+struct ConvAlgorithm;
+struct ConvPlan;
+
+struct ConvShape {
+  Element element = Element::float32;
+  int in_channels = 0;
+  int out_channels = 0;
+  int kernel_h = 1, kernel_w = 1;
+  int stride_h = 1, stride_w = 1;
+  int pad_h = 0, pad_w = 0;  // zeros on each side
+  int dilation_h = 1, dilation_w = 1;
+  int groups = 1;
+  Planes input;   // its halo must be at least the padding
+  Planes output;  // height and width must be what the convolution yields; the halo is whatever readers need
+  Activation activation = Activation::none;
+  float leaky_slope = 0.01f;  // for leaky_relu
+};
+
+// Output size of a convolution along one axis; 0 or less when the kernel does not fit.
+constexpr int conv_output_size(int size, int kernel, int stride, int pad, int dilation) {
+  const int reach = size + 2 * pad - dilation * (kernel - 1) - 1;
+  return reach < 0 ? 0 : reach / stride + 1;
+}
+
+constexpr int kMostLaterFloats = 1024;  // of a row that is fetched for whoever comes next
+
+// One image's work. Lists are strictly increasing; plane p of `input` holds channel in_list[p], plane p of
+// `output` receives channel out_list[p]. Planes lie Planes::stride() floats apart. Input and output must not overlap.
+struct ConvTask {
+  const float* input = nullptr;
+  const std::int32_t* in_list = nullptr;
+  int in_count = 0;
+  float* output = nullptr;
+  const std::int32_t* out_list = nullptr;
+  int out_count = 0;
+  const float* gain = nullptr;               // out_count values, gain[p] belongs to out_list[p]; null means 1
+  const float* bias = nullptr;               // by channel, in the place of the plan's; null means that
+  int threads = 1;                           // that will share the units: more threads, smaller units, the same results
+  Layout input_layout = Layout::planes;      // or Layout::bare (see conv_takes_bare)
+  const ConvAlgorithm* algorithm = nullptr;  // what decide_conv has taken
+  // Memory that nobody needs while the task runs, 64-byte aligned: more room for weights that are transformed for the image.
+  float* spare = nullptr;
+  std::size_t spare_floats = 0;
+  // Rows of weights that whoever comes next will read, so many floats of each. They are fetched meanwhile where that can be done
+  // evenly.
+  const float* const* later = nullptr;
+  int later_count = 0, later_floats = 0;
+};
+
+// Memory that one running task needs besides its planes, both 64-byte aligned, contents undefined before and after.
+struct ConvScratch {
+  float* shared = nullptr;  // the same for all units of the task
+  float* thread = nullptr;  // not shared between units that run at the same time
+};
+struct ConvScratchFloats {
+  std::size_t shared = 0, thread = 0;
+  std::size_t spare = 0;  // of ConvTask::spare, used at most
+};
+
+// One way to compute a convolution. The list of them is conv/algorithms.cpp.
+struct ConvAlgorithm {
+  const char* name;
+  Element element;    // what it computes on
+  const char* needs;  // of a shape, in words
+  bool (*fits)(const ConvShape& shape);
+  // Whether automatic planning makes it ready.
+  bool (*suits)(const ConvPlan& plan);
+  // Of one image with so many active channels, relative to the other algorithms that are ready; infinite: not for these counts.
+  double (*cost)(const ConvPlan& plan, int in_count, int out_count);
+  // Transforms weights and sizes blocks, into the algorithm's own part of the plan.
+  void (*plan)(ConvPlan& plan, const float* weights);
+  ConvScratchFloats (*scratch)(const ConvPlan& plan, int most_in, int most_out);
+  int (*stages)(const ConvPlan& plan, const ConvTask& task);
+  int (*units)(const ConvPlan& plan, const ConvTask& task, int stage);
+  // Runs units [unit_begin, unit_end) of one stage. The padding of every output plane is exactly zero afterwards.
+  void (*run)(const ConvPlan& plan, const ConvTask& task, int stage, int unit_begin, int unit_end, const ConvScratch& scratch);
+  // Whether tasks may give the input bare, and whether they fetch the rows of `later`. Null: no.
+  bool (*takes_bare)(const ConvPlan& plan);
+  bool (*fetches_later)(const ConvPlan& plan);
+};
+
+// All of them. Programs name one by its place in the list, counted from 1; 0 leaves the choice to the planner.
+const std::vector<ConvAlgorithm>& conv_algorithms();
+// Null when there is none of that name.
+const ConvAlgorithm* find_conv_algorithm(const std::string& name);
+
+struct ConvPlanDelete {  // plans are immutable: any number of threads may run tasks of one
+  void operator()(ConvPlan* plan) const;
+};
+using ConvPlanPtr = std::unique_ptr<ConvPlan, ConvPlanDelete>;
+
+// Plans one layer. `weights` is [out][in / groups][kernel_h][kernel_w] with the norm folded in, `bias` is [out] or
+// null; both are copied. `algorithm` is the one to use, or null for those that suit. Returns null and says why in `error` when an
+// argument is refused.
+ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float* bias, const Machine& machine,
+                      const ConvAlgorithm* algorithm, std::string& error);
+
+// For tasks with at most so many active channels.
+ConvScratchFloats conv_scratch(const ConvPlan& plan, int most_in, int most_out);
+
+// Takes the cheapest ready algorithm for the task's numbers of active channels. Before anything else is asked of a task.
+void decide_conv(const ConvPlan& plan, ConvTask& task);
+
+// Multiply-accumulates that the task's lists ask for, counted as a direct convolution does it: the sum over pairs
+// of active output and active input of the same group, times kernel size, times output size.
+std::int64_t conv_macs(const ConvPlan& plan, const ConvTask& task);
+
+std::int64_t conv_weights(const ConvPlan& plan);  // floats of its filters
+
+// Whether tasks may give the input as an image comes: planes of height times width floats without margins, one after the
+// other, of which every row is read and nothing before or after them.
+bool conv_takes_bare(const ConvPlan& plan);
+
+// Whether its tasks fetch the rows of `later`.
+bool conv_fetches_later(const ConvPlan& plan);
+
+inline int conv_stages(const ConvPlan& plan, const ConvTask& task) { return task.algorithm->stages(plan, task); }
+inline int conv_units(const ConvPlan& plan, const ConvTask& task, int stage) { return task.algorithm->units(plan, task, stage); }
+inline void run_conv(const ConvPlan& plan, const ConvTask& task, int stage, int unit_begin, int unit_end,
+                     const ConvScratch& scratch) {
+  task.algorithm->run(plan, task, stage, unit_begin, unit_end, scratch);
+}
+
+}  // namespace penstock

@@ -1,0 +1,12 @@
+// Convolution kernels for AVX2 and FMA.
+#include <type_traits>
+#include <utility>
+
+#include "conv/kernels.h"
+#include "machine/targets.h"
+
+#if PENSTOCK_X86
+#include "machine/target_avx2.h"
+#include "conv/table.inl"
+#include "machine/target_end.h"
+#endif

@@ -1,0 +1,173 @@
+// Direct convolution: outputs in the lanes, a register block of vectors of outputs x pixels.
+
+// sums[p][j] = over taps and groups of inputs: pixel p's bytes times the weights of vector j. Weights lie
+// [tap][group][vector], kGroupBytes for each vector of outputs.
+#if defined(PENSTOCK_VEC_NEON)
+#include "int8/multiply_neon.inl"
+#else
+template <bool kQuads, int kVectors, int kPixels>
+static void multiply(const std::uint8_t* w, const std::uint8_t* const* pixels, const std::ptrdiff_t* taps, int tap_count,
+                     int groups, std::int32_t* sums) {
+  Int acc[kPixels][kVectors] = {};
+  const std::uint8_t* at[kPixels];
+  for (int p = 0; p < kPixels; ++p) at[p] = pixels[p];
+  for (int t = 0; t < tap_count; ++t) {
+    const std::ptrdiff_t first = taps[t], last = first + 4 * static_cast<std::ptrdiff_t>(groups);
+    for (std::ptrdiff_t g = first; g < last; g += 4, w += kVectors * kVectorBytes) {
+      Int s[kVectors];
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) s[j] = load<Int>(w + j * kVectorBytes);
+#pragma GCC unroll 8
+      for (int p = 0; p < kPixels; ++p) {
+        const Int u = splat_bytes(at[p] + g);
+#pragma GCC unroll 4
+        for (int j = 0; j < kVectors; ++j) {
+#if defined(PENSTOCK_VEC_AVX512)
+          if constexpr (kQuads) {
+            acc[p][j] = dot_quads(acc[p][j], u, s[j]);
+            continue;
+          }
+#endif
+          acc[p][j] = dot_pairs(acc[p][j], u, s[j]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int p = 0; p < kPixels; ++p)
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) store(sums + (p * kVectors + j) * kLanes, acc[p][j]);
+}
+#endif
+
+using Multiply = void (*)(const std::uint8_t*, const std::uint8_t* const*, const std::ptrdiff_t*, int, int, std::int32_t*);
+
+template <bool kQuads, int kVectors>
+static Multiply multiply_of(int pixels) {
+  static constexpr Multiply kTable[8] = {
+      multiply<kQuads, kVectors, 1>, multiply<kQuads, kVectors, 2>, multiply<kQuads, kVectors, 3>, multiply<kQuads, kVectors, 4>,
+      multiply<kQuads, kVectors, 5>, multiply<kQuads, kVectors, 6>, multiply<kQuads, kVectors, 7>, multiply<kQuads, kVectors, 8>};
+  return kTable[pixels - 1];
+}
+
+template <bool kQuads>
+static Multiply multiply_of(int vectors, int pixels) {
+  switch (vectors) {
+#if defined(PENSTOCK_VEC_AVX512) || defined(PENSTOCK_VEC_NEON)
+    case 4: return multiply_of<kQuads, 4>(pixels);
+    case 3: return multiply_of<kQuads, 3>(pixels);
+#endif
+    case 2: return multiply_of<kQuads, 2>(pixels);
+    default: return multiply_of<kQuads, 1>(pixels);
+  }
+}
+
+// Pixels of a register block beside so many vectors.
+constexpr int most_pixels(int vectors) {
+#if defined(PENSTOCK_VEC_MATRIX)
+  return vectors == 4 ? 6 : 8;
+#elif defined(PENSTOCK_VEC_NEON)
+  return vectors == 4 ? 5 : vectors == 3 ? 6 : 8;
+#else
+  return kLanes == 16 ? (vectors == 4 ? 6 : 8) : (vectors == 2 ? 5 : 8);
+#endif
+}
+
+static Int8Finish finish_of(const Int8Run& run, int member) {
+  const Int8Shape& s = run.plan.shape;
+  const Int8Scratch& lay = run.lay;
+  Int8Finish f;
+  f.mul = reinterpret_cast<const float*>(run.scratch + lay.mul);
+  f.add = reinterpret_cast<const float*>(run.scratch + lay.add);
+  f.init = reinterpret_cast<const std::int32_t*>(run.scratch + lay.init);
+  f.sums = reinterpret_cast<std::int32_t*>(run.mine(member) + lay.sums);
+  set_limits(f, s.function, s.slope, s.out);
+  return f;
+}
+
+static void widen(const std::uint8_t* from, std::int64_t bytes, std::uint8_t* to) {
+  for (std::int64_t i = 0; i < bytes; i += 2 * kLanes) store(to + 2 * i, widen_codes(from + i));
+}
+
+static void direct(const Int8Run& run, int unit, int member) {
+  const Int8Plan& plan = run.plan;
+  const Int8Shape& s = plan.shape;
+  const Int8Task& task = run.task;
+  const int element = kQuadCodes ? 1 : 2;
+  const int in_bytes = pixel_bytes(s.in_channels, task.in_count), out_bytes = pixel_bytes(s.out_channels, task.out_count);
+  const int chunk = unit / run.lay.panel_units, part = unit % run.lay.panel_units;
+  const int y0 = chunk * run.lay.unit_rows, y1 = std::min(s.output.height, y0 + run.lay.unit_rows);
+  std::uint8_t* const mine = run.mine(member);
+
+  // The rows of the input under this unit, widened to words where the set multiplies words.
+  const std::int64_t first_row = static_cast<std::int64_t>(y0) * s.stride_h - s.pad_h;
+  const std::int64_t last_row =
+      static_cast<std::int64_t>(y1 - 1) * s.stride_h - s.pad_h + static_cast<std::int64_t>(s.kernel_h - 1) * s.dilation_h;
+  const std::int64_t start = s.input.origin() + first_row * s.input.pitch() - s.pad_w;
+  const std::int64_t end = s.input.origin() + last_row * s.input.pitch() + s.input.width + s.pad_w;
+  const std::uint8_t* input = task.input + start * in_bytes;
+  if (!kQuadCodes) {
+    widen(input, (end - start) * in_bytes, mine + run.lay.pixels);
+    input = mine + run.lay.pixels;
+  }
+  std::ptrdiff_t taps[kMostTaps];
+  const std::int64_t step = static_cast<std::int64_t>(in_bytes) * element;
+  int tap_count = 0;
+  for (int y = 0; y < s.kernel_h; ++y)
+    for (int x = 0; x < (plan.image_rows ? 1 : s.kernel_w); ++x)
+      taps[tap_count++] = (static_cast<std::int64_t>(y) * s.dilation_h * s.input.pitch() + x * s.dilation_w) * step;
+
+  const int pixels = (y1 - y0) * s.output.width;
+  const std::uint8_t** const sources = reinterpret_cast<const std::uint8_t**>(mine + run.lay.sources);
+  std::uint8_t** const targets = reinterpret_cast<std::uint8_t**>(mine + run.lay.targets);
+  for (int y = y0, i = 0; y < y1; ++y)
+    for (int x = 0; x < s.output.width; ++x, ++i) {
+      sources[i] =
+          input +
+          (static_cast<std::int64_t>(y - y0) * s.stride_h * s.input.pitch() + static_cast<std::int64_t>(x) * s.stride_w) * step;
+      targets[i] = task.output + (s.output.origin() + static_cast<std::int64_t>(y) * s.output.pitch() + x) * out_bytes;
+    }
+
+  const Int8Finish f = finish_of(run, member);
+  alignas(64) std::int32_t sums[8 * kMostVectors * kLanes];
+  const std::uint8_t* const weights = run.weights();
+  for (int g = 0; g < s.groups; ++g) {
+    const Int8Group& group = run.groups()[g];
+    if (group.out_count == 0) continue;
+    const int inputs = plan.image_rows ? plan.inputs : group.in_count;
+    const int groups = (inputs + kGroup - 1) / kGroup;
+    const Panels panels(group.out_count, kLanes, kMostVectors);
+    // Threads divide the panels of a group, or the groups.
+    const int begin = s.groups == 1 ? panels.n * part / run.lay.panel_units : 0;
+    const int finish = s.groups == 1 ? panels.n * (part + 1) / run.lay.panel_units : panels.n;
+    if (s.groups > 1 && g % run.lay.panel_units != part) continue;
+    for (int p = begin; p < finish; ++p) {
+      const int v0 = panels.first(p), vectors = panels.first(p + 1) - v0;
+      const std::uint8_t* const w = weights + group.weights + static_cast<std::int64_t>(v0) * tap_count * groups * kGroupBytes;
+#if defined(PENSTOCK_VEC_DOT)
+      Int lacking[kMostVectors];
+      sum_weights(w, static_cast<std::int64_t>(tap_count) * groups, vectors, lacking);
+#endif
+      const Pieces pieces(pixels, most_pixels(vectors));
+      const Multiply large = multiply_of<kQuadCodes>(vectors, pieces.size);
+      const Multiply small = multiply_of<kQuadCodes>(vectors, std::max(1, pieces.size - 1));
+      for (int i = 0, at = 0; i < pieces.n; at += pieces.at(i++)) {
+        const int count = pieces.at(i);
+        const std::uint8_t* from[8];
+        for (int k = 0; k < count; ++k)
+          from[k] = sources[at + k] + static_cast<std::int64_t>(group.in_begin) * element * (plan.image_rows ? 0 : 1);
+        (i < pieces.large ? large : small)(w, from, taps, tap_count, groups, sums);
+#if defined(PENSTOCK_VEC_DOT)
+        for (int k = 0; k < count * vectors; ++k)
+          store(sums + k * kLanes, load<Mod>(sums + k * kLanes) + (Mod)lacking[k % vectors]);
+#endif
+        for (int j = 0; j < vectors; ++j) {
+          const int lane = (v0 + j) * kLanes;
+          const int room = s.groups == 1 ? out_bytes - lane : std::min(kLanes, group.out_count - lane);
+          finish_vector(f, group.vector + v0 + j, sums + j * kLanes, vectors * kLanes, count, targets + at, group.out_begin + lane,
+                        room);
+        }
+      }
+    }
+  }
+}

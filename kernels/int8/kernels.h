@@ -1,0 +1,129 @@
+// What a plan holds, how its scratch is laid out, and the kernels that every instruction set has (private to this folder).
+#pragma once
+#include <vector>
+
+#include "conv/buffer.h"
+#include "int8/conv.h"
+#include "int8/maps.h"
+
+namespace penstock {
+
+// The active channels of one group, and where its gathered weights and vectors of outputs begin.
+struct Int8Group {
+  int in_begin, in_count;  // in the task's lists
+  int out_begin, out_count;
+  int vector;            // number of vectors of outputs in the groups before
+  std::int64_t weights;  // bytes
+};
+
+// Vectors of outputs that are computed together: panel i of n has vectors [first(i), first(i + 1)).
+struct Panels {
+  int vectors, n;
+  Panels(int count, int lanes, int most) : vectors((count + lanes - 1) / lanes), n((vectors + most - 1) / most) {}
+  int first(int i) const { return static_cast<int>(static_cast<std::int64_t>(vectors) * i / n); }
+};
+
+// `count` items in pieces of `size` or one less.
+struct Pieces {
+  int n, size, large;
+  Pieces(int count, int most) : n((count + most - 1) / most), size((count + n - 1) / n), large(count - n * (size - 1)) {}
+  int at(int i) const { return i < large ? size : size - 1; }
+};
+
+// The end of a convolution, by vector of outputs (docs/int8.md): k', b', what is added to a sum, and the sums of codes.
+struct Int8Finish {
+  const float *mul, *add;
+  const std::int32_t* init;
+  std::int32_t* sums;
+  float low, high, slope, inverse;
+  int zero;
+  Function function;
+};
+
+// Offsets into the scratch, in bytes.
+struct Int8Scratch {
+  std::size_t groups, masks, starts, places, mul, add, init, weights;       // shared
+  std::size_t thread, thread_size;                                          // one area for each thread:
+  std::size_t sums, rows, pixels, sources, targets, transformed, products;  // relative to it
+  std::size_t total;
+  int vectors;    // of outputs, over all groups
+  int unit_rows;  // direct and depthwise: output rows of a unit; Winograd: tiles
+  int row_units, panel_units;
+  std::ptrdiff_t position;  // Winograd: words from one position to the next in `transformed`
+};
+
+struct Int8Kernels;
+
+struct Int8Plan {
+  Int8Shape shape;
+  const Int8Kernels* kernels;
+  Int8Algorithm algorithm;  // automatic, or the only one to be used
+  bool image_rows;          // a kernel row of an image is one run of bytes, and counts as one tap
+  int taps, inputs;         // taps, and inputs of each, in a group
+  int row;                  // bytes from one row of weights to the next
+  bool winograd_fits;
+  ConvBuffer weights;    // int8 [group][input][tap][row]
+  ConvBuffer packed[2];  // gathered for all channels: direct, Winograd; depthwise only the first
+  bool has_packed[2] = {false, false};
+  std::vector<float> scales, bias;
+  std::vector<std::int32_t> tap_sums;  // [input][out channel], where the input's zero point is not 0
+  std::int64_t bytes = 0;
+
+  const std::int8_t* weights_of(int group) const {
+    return reinterpret_cast<const std::int8_t*>(weights.data()) + static_cast<std::int64_t>(group) * inputs * taps * row;
+  }
+};
+
+// Bytes from one position of transformed filters to the next: not a power of two, or all 36 would fall into one set of the cache.
+constexpr std::int64_t filter_position_bytes(int pairs, int vectors, int lanes) {
+  return static_cast<std::int64_t>(pairs) * vectors * lanes * 4 + 64;
+}
+// Of all positions of `vectors` vectors in panels of at most `most`.
+constexpr std::int64_t filter_bytes(int pairs, int vectors, int lanes, int most) {
+  return 36 * (static_cast<std::int64_t>(pairs) * vectors * lanes * 4 + 64 * ((vectors + most - 1) / most));
+}
+
+// One task on its way: everything the kernels need, with pointers into the scratch.
+struct Int8Run {
+  const Int8Plan& plan;
+  const Int8Task& task;
+  Int8Algorithm algorithm;
+  Int8Scratch lay;
+  std::uint8_t* scratch;
+  const Int8Group* groups() const { return reinterpret_cast<const Int8Group*>(scratch + lay.groups); }
+  std::uint8_t* mine(int member) const { return scratch + lay.thread + static_cast<std::size_t>(member) * lay.thread_size; }
+  const std::uint8_t* weights() const;  // gathered for this image, or the plan's
+};
+
+struct Int8Kernels {
+  const char* name;
+  Isa isa;
+  int lanes, most_vectors;
+  int group;  // inputs that a lane multiplies at once: 4 or 8 codes, or 2 codes widened to words
+  // Inputs [begin, end) of a group, in pairs or quads, for all taps; with_transform: to 36 positions.
+  void (*gather)(const Int8Run& run, int group, int begin, int end, bool with_transform, std::uint8_t* rows, std::uint8_t* to);
+  void (*direct)(const Int8Run& run, int unit, int member);
+  void (*winograd)(const Int8Run& run, int unit, int member);
+  void (*depthwise)(const Int8Run& run, int unit, int member);
+  void (*gather_depthwise)(const Int8Run& run, std::uint8_t* to);
+  MapKernels maps;
+};
+
+// plan_int8 with kernels that are given.
+Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Int8Shape& shape, const std::int8_t* weights, const float* scales,
+                           const float* bias, Int8Algorithm algorithm, std::string& why);
+// Weights of all channels, gathered once, for tasks that skip none.
+void pack_for_all(Int8Plan& plan);
+
+constexpr int kInt8MostTaps = 256;
+
+// low, high and what else follows from the function and the scale of the result.
+void set_limits(Int8Finish& finish, Function function, float slope, Quantised out);
+
+// A macro's value as text.
+#define PENSTOCK_TEXT(x) PENSTOCK_TEXT_NOW(x)
+#define PENSTOCK_TEXT_NOW(x) #x
+
+constexpr std::size_t round_bytes(std::size_t n) { return (n + 63) / 64 * 64; }
+
+}  // namespace penstock

@@ -1,0 +1,208 @@
+// Operations on quantised maps (maps.h).
+
+// 16 channels of a pixel in the order of a result's list.
+PENSTOCK_INLINE Byte16 spread_block(const Spread& spread, const std::uint8_t* pixel, int block) {
+  Byte16 codes;
+  if (spread.starts[block] >= 0) {
+    codes = shuffle(pixel + spread.starts[block], spread.masks + 16 * block);
+  } else {
+    std::uint8_t some[16];
+    for (int k = 0; k < 16; ++k) {
+      const std::int32_t place = spread.places[16 * block + k];
+      some[k] = place < 0 ? std::uint8_t{0} : pixel[place];
+    }
+    codes = load<Byte16>(some);
+  }
+  return codes | load<Byte16>(spread.fills + 16 * block);
+}
+
+template <Ending kEnding>
+static void combine_as(const Combination& c, const Int8Finish& f, int y0, int y1) {
+  const Int zero_a = Int{} + c.a.zero, zero_b = Int{} + c.b.zero, zero = Int{} + f.zero;
+  for (int block = 0; 16 * block < c.count; ++block) {
+    const int room = std::min(16, c.count - 16 * block);
+    for (int y = y0; y < y1; ++y) {
+      const std::uint8_t* a = c.a.data + (c.a.shape.origin() + static_cast<std::int64_t>(y) * c.a.shape.pitch()) * c.a.bytes;
+      const std::uint8_t* b =
+          c.b.data ? c.b.data + (c.b.shape.origin() + static_cast<std::int64_t>(y) * c.b.shape.pitch()) * c.b.bytes : nullptr;
+      std::uint8_t* to = c.to + (c.shape.origin() + static_cast<std::int64_t>(y) * c.shape.pitch()) * c.bytes + 16 * block;
+      for (int x = 0; x < c.shape.width; ++x, a += c.a.bytes, to += c.bytes) {
+        const Byte16 codes = spread_block(*c.spread_a, a, block);
+        Byte16 more{};
+        if (b) {
+          more = spread_block(*c.spread_b, b, block);
+          b += c.b.bytes;
+        }
+#pragma GCC unroll 2
+        for (int lane = 0; lane < 16; lane += kLanes) {
+          const int p = 16 * block + lane;
+          Flo value = to_float(codes_at(codes, lane) - zero_a) * load<Flo>(c.first + p);
+          if (b) value = value + to_float(codes_at(more, lane) - zero_b) * load<Flo>(c.second + p);
+          const Int made = quantise<kEnding>(f, value + load<Flo>(c.shift + p)) + zero;
+          // Straight to the map: a load of 16 bytes just after two stores of 8 would wait for both.
+          if (room == 16) store_codes(to + lane, made);
+          else if (lane < room) store_room(to + lane, made, room - lane);
+        }
+      }
+    }
+  }
+}
+
+static void combine(const Combination& c, int y0, int y1) {
+  Int8Finish f;
+  set_limits(f, c.function, c.slope, c.out);
+  switch (ending_of(f)) {
+    case Ending::rectified: return combine_as<Ending::rectified>(c, f, y0, y1);
+    case Ending::clamped: return combine_as<Ending::clamped>(c, f, y0, y1);
+    default: return combine_as<Ending::shaped>(c, f, y0, y1);
+  }
+}
+
+// The part of a window that lies inside the image: rows [top, bottom), columns [left, right), every dilation apart.
+struct Inside {
+  int top, bottom, left, right;
+  static int first(int start, int step) { return start >= 0 ? start : start + (-start + step - 1) / step * step; }
+  Inside(const PoolShape& s, Planes image, int y, int x)
+      : top(first(y, s.dilation_h)),
+        bottom(std::min(image.height, y + (s.kernel_h - 1) * s.dilation_h + 1)),
+        left(first(x, s.dilation_w)),
+        right(std::min(image.width, x + (s.kernel_w - 1) * s.dilation_w + 1)) {}
+  static int steps(int begin, int end, int step) { return end > begin ? (end - begin + step - 1) / step : 0; }
+  int count(const PoolShape& s) const { return steps(top, bottom, s.dilation_h) * steps(left, right, s.dilation_w); }
+};
+
+// The largest codes of one window, 16 channels at a time; the zero point's where no pixel lies inside the image.
+PENSTOCK_INLINE void largest_codes(const CodeMap& in, int count, const PoolShape& s, const Inside& inside, std::uint8_t* to,
+                                   int bytes) {
+  const bool any = inside.count(s) > 0;
+  const std::ptrdiff_t down = static_cast<std::ptrdiff_t>(s.dilation_h) * in.shape.pitch() * in.bytes;
+  const std::ptrdiff_t across = static_cast<std::ptrdiff_t>(s.dilation_w) * in.bytes;
+  const std::uint8_t* const corner =
+      in.data + (in.shape.origin() + static_cast<std::int64_t>(inside.top) * in.shape.pitch() + inside.left) * in.bytes;
+  for (int p = 0; p < count; p += 16) {
+    Byte16 most;
+    std::memset(&most, any ? 0 : in.zero, sizeof most);
+    const std::uint8_t* row = corner + p;
+    for (int y = inside.top; y < inside.bottom; y += s.dilation_h, row += down) {
+      const std::uint8_t* at = row;
+      for (int x = inside.left; x < inside.right; x += s.dilation_w, at += across) most = larger_codes(load<Byte16>(at), most);
+    }
+    if (bytes - p >= 16) store(to + p, most);
+    else std::memcpy(to + p, &most, static_cast<std::size_t>(bytes - p));
+  }
+}
+
+static void pool_codes(const CodeMap& in, int count, const PoolShape& s, Pool kind, std::uint8_t* to, int bytes, Planes shape,
+                       int y0, int y1) {
+  for (int y = y0; y < y1; ++y)
+    for (int x = 0; x < shape.width; ++x) {
+      std::uint8_t* const target = to + (shape.origin() + static_cast<std::int64_t>(y) * shape.pitch() + x) * bytes;
+      const int top = y * s.stride_h - s.pad_h, left = x * s.stride_w - s.pad_w;
+      const Inside inside(s, in.shape, top, left);
+      if (kind == Pool::max) {
+        largest_codes(in, count, s, inside, target, bytes);
+        continue;
+      }
+      int values = inside.count(s);
+      if (s.count_padding) {
+        // Padding counts as far as it was declared, not what ceil mode adds beyond it.
+        const int rows = std::min(top + s.kernel_h, in.shape.height + s.pad_h) - top,
+                  columns = std::min(left + s.kernel_w, in.shape.width + s.pad_w) - left;
+        values = rows * columns;
+      }
+      if (s.divisor > 0) values = s.divisor;
+      const float share = 1.0f / static_cast<float>(std::max(1, values));
+      const Flo low = splat(static_cast<float>(-in.zero)), high = splat(static_cast<float>(255 - in.zero));
+      for (int p = 0; p < count; p += kLanes) {
+        Int sum = Int{};
+        for (int row = inside.top; row < inside.bottom; row += s.dilation_h)
+          for (int column = inside.left; column < inside.right; column += s.dilation_w)
+            sum += load_codes(in.data +
+                              (in.shape.origin() + static_cast<std::int64_t>(row) * in.shape.pitch() + column) * in.bytes + p) -
+                   in.zero;
+        store_room(target + p, round(smaller(larger(to_float(sum) * splat(share), low), high)) + in.zero, bytes - p);
+      }
+    }
+}
+
+static void sum_codes(const CodeMap& in, int begin, int end, CodeSums* sums) {
+  for (int p = begin; p < end; p += kLanes) {
+    CodeSums some[kLanes];
+    for (int y = 0; y < in.shape.height; ++y) {
+      // A row has at most 2^16 pixels: sums of codes fit int32, squares only 2^15 pixels at a time.
+      for (int x0 = 0; x0 < in.shape.width; x0 += 1 << 14) {
+        Int sum = Int{}, size = Int{}, squares = Int{}, most = Int{};
+        const std::uint8_t* at =
+            in.data + (in.shape.origin() + static_cast<std::int64_t>(y) * in.shape.pitch() + x0) * in.bytes + p;
+        for (int x = x0; x < std::min(in.shape.width, x0 + (1 << 14)); ++x, at += in.bytes) {
+          const Int v = load_codes(at) - in.zero, m = magnitude(v);
+          sum += v;
+          size += m;
+          squares += v * v;
+          most = m > most ? m : most;
+        }
+        for (int i = 0; i < kLanes; ++i) {
+          some[i].sum += sum[i];
+          some[i].magnitude += size[i];
+          some[i].squares += squares[i];
+          some[i].most = std::max(some[i].most, static_cast<std::int32_t>(most[i]));
+        }
+      }
+    }
+    for (int i = 0; i < kLanes && p + i < end; ++i) sums[p + i] = some[i];
+  }
+}
+
+// Codes of n floats, which need not be a whole vector.
+PENSTOCK_INLINE bool quantise_row(const float* from, int n, Quantised out, std::uint8_t* to) {
+  const Flo inverse = splat(1.0f / out.scale), low = splat(static_cast<float>(-out.zero)),
+            high = splat(static_cast<float>(255 - out.zero));
+  Int bad = Int{};
+  const auto codes = [&](Flo v) {
+    bad |= (Int)(((Int)v & 0x7f800000) == 0x7f800000);
+    return round(smaller(larger(v * inverse, low), high)) + out.zero;
+  };
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store_codes(to + i, codes(load<Flo>(from + i)));
+  if (i < n) {
+    float some[kLanes] = {};
+    std::memcpy(some, from + i, sizeof(float) * static_cast<std::size_t>(n - i));
+    store_room(to + i, codes(load<Flo>(some)), n - i);
+  }
+  for (int i = 0; i < kLanes; ++i)
+    if (bad[i]) return false;
+  return true;
+}
+
+static bool import_codes(const float* image, int channels, Quantised out, std::uint8_t* to, int bytes, Planes shape) {
+  constexpr int kRun = 256;
+  std::uint8_t codes[kRun];
+  bool good = true;
+  for (int c = 0; c < channels; ++c)
+    for (int y = 0; y < shape.height; ++y)
+      for (int x0 = 0; x0 < shape.width; x0 += kRun) {
+        const int n = std::min(kRun, shape.width - x0);
+        good &= quantise_row(image + (static_cast<std::int64_t>(c) * shape.height + y) * shape.width + x0, n, out, codes);
+        std::uint8_t* const target = to + (shape.origin() + static_cast<std::int64_t>(y) * shape.pitch() + x0) * bytes + c;
+        for (int x = 0; x < n; ++x) target[static_cast<std::int64_t>(x) * bytes] = codes[x];
+      }
+  return good;
+}
+
+static void codes_to_floats(const std::uint8_t* row, int bytes, int pixels, int count, Quantised in, float* to, std::int64_t step) {
+  for (int x = 0; x < pixels; ++x)
+    for (int p = 0; p < count; ++p)
+      to[p * step + x] = static_cast<float>(row[static_cast<std::int64_t>(x) * bytes + p] - in.zero) * in.scale;
+}
+
+static void floats_to_codes(const float* from, std::int64_t step, int pixels, int count, Quantised out, std::uint8_t* row,
+                            int bytes) {
+  constexpr int kRun = 256;
+  std::uint8_t codes[kRun];
+  for (int p = 0; p < count; ++p)
+    for (int x0 = 0; x0 < pixels; x0 += kRun) {
+      const int n = std::min(kRun, pixels - x0);
+      quantise_row(from + p * step + x0, n, out, codes);
+      for (int x = 0; x < n; ++x) row[static_cast<std::int64_t>(x0 + x) * bytes + p] = codes[x];
+    }
+}

@@ -1,0 +1,38 @@
+// How a quantised feature map lies in memory: bytes, [pixel][active channel].
+//
+// Pixels lie as the values of a float plane do (run/planes.h): `halo` padding pixels between rows and `halo` rows above and
+// below. A pixel holds the active channels in the order of the list, rounded up to 8 bytes; what lies between the last
+// channel and the next pixel is never used. Images (4 channels or fewer) have no bytes between pixels. Whoever writes
+// a map leaves its padding at the zero point's code.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "run/planes.h"
+
+namespace penstock {
+
+constexpr int kImageChannels = 4;
+
+// Bytes from one pixel to the next.
+constexpr int pixel_bytes(int channels, int count) { return channels <= kImageChannels ? channels : (count + 7) / 8 * 8; }
+
+constexpr std::int64_t pixel_count(Planes shape) {
+  return static_cast<std::int64_t>(shape.height + 2 * shape.halo) * shape.pitch() + shape.halo;
+}
+
+// Vectors and tiles at the lower right may read (never write) 4 pixels and a vector past the last pixel.
+constexpr std::int64_t pixels_size(Planes shape, int channels, int count) {
+  return (pixel_count(shape) + 4) * pixel_bytes(channels, count) + 64;
+}
+
+// A tensor's scale and zero point: a code q stands for scale * (q - zero).
+struct Quantised {
+  float scale = 1.0f;
+  int zero = 0;
+};
+
+// Writes the zero point's code to all padding of a map of `bytes` a pixel.
+void fill_padding(std::uint8_t* map, Planes shape, int bytes, int zero);
+
+}  // namespace penstock

@@ -1,0 +1,138 @@
+// Planning an int8 convolution: checks, weights in their own order, which algorithm, how scratch is laid out.
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <cstring>
+
+#include "int8/kernels.h"
+#include "int8/select.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::int64_t kWinogradBound = std::int64_t{1} << 25;  // docs/int8.md
+constexpr std::int64_t kMostPixels = 1 << 22;                   // sums of codes stay within int32
+
+bool positive(int value) { return value >= 1 && value <= (1 << 16); }
+
+std::string check_shape(const Int8Shape& s) {
+  if (s.in_channels < 1 || s.out_channels <= kImageChannels) return "an int8 convolution has 5 output channels or more";
+  if (s.in_channels > (1 << 18) || s.out_channels > (1 << 18)) return "too many channels";
+  if (!positive(s.kernel_h) || !positive(s.kernel_w) || !positive(s.stride_h) || !positive(s.stride_w) || !positive(s.dilation_h) ||
+      !positive(s.dilation_w))
+    return "kernel, stride or dilation";
+  if (static_cast<std::int64_t>(s.kernel_h) * s.kernel_w > kInt8MostTaps) return "an int8 kernel has 256 taps or fewer";
+  if (s.pad_h < 0 || s.pad_w < 0 || s.pad_h > s.input.halo || s.pad_w > s.input.halo) return "padding";
+  if (s.groups < 1 || s.in_channels % s.groups != 0 || s.out_channels % s.groups != 0) return "groups do not divide the channels";
+  if (static_cast<std::int64_t>(s.output.height) * s.output.width > kMostPixels) return "too many pixels";
+  if (!(s.in.scale > 0.0f) || !(s.out.scale > 0.0f) || !std::isfinite(s.in.scale) || !std::isfinite(1.0f / s.out.scale))
+    return "scale";
+  if ((s.in.zero != 0 && s.in.zero != 128) || (s.out.zero != 0 && s.out.zero != 128)) return "zero point";
+  if (static_cast<int>(s.function) > static_cast<int>(Function::leaky_relu)) return "function";
+  return "";
+}
+
+// The largest |A| of docs/int8.md over all outputs.
+std::int64_t bound_sums(const Int8Shape& s, const std::int8_t* weights) {
+  const std::int64_t row = static_cast<std::int64_t>(s.in_channels / s.groups) * s.kernel_h * s.kernel_w;
+  std::int64_t bound = 0;
+  for (int o = 0; o < s.out_channels; ++o) {
+    std::int64_t up = 0, down = 0;
+    for (std::int64_t i = 0; i < row; ++i) (weights[o * row + i] > 0 ? up : down) += std::abs(weights[o * row + i]);
+    bound = std::max(bound, 255 * std::max(up, down) + s.in.zero * (up + down));
+  }
+  return bound;
+}
+
+}  // namespace
+
+void FreeInt8Plan::operator()(Int8Plan* plan) const { delete plan; }
+
+void set_limits(Int8Finish& f, Function function, float slope, Quantised out) {
+  const bool rectified = function == Function::relu || function == Function::relu6;
+  f.function = function;
+  f.slope = slope;
+  f.zero = out.zero;
+  f.inverse = 1.0f / out.scale;
+  f.low = rectified ? 0.0f : static_cast<float>(-out.zero);
+  f.high = static_cast<float>(255 - out.zero);
+  if (function == Function::relu6) f.high = std::min(f.high, 6.0f * f.inverse);
+}
+
+Int8PlanPtr plan_int8(const Int8Shape& s, const std::int8_t* weights, const float* scales, const float* bias, Isa isa,
+                      Int8Algorithm algorithm, std::string& why) {
+  return plan_int8_with(int8_kernels(isa), s, weights, scales, bias, algorithm, why);
+}
+
+Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Int8Shape& s, const std::int8_t* weights, const float* scales,
+                           const float* bias, Int8Algorithm algorithm, std::string& why) {
+  why = check_shape(s);
+  if (!why.empty()) return nullptr;
+  const int in = s.in_channels / s.groups, out = s.out_channels / s.groups, area = s.kernel_h * s.kernel_w;
+  for (int o = 0; o < s.out_channels; ++o)
+    if (!std::isfinite(scales[o]) || (bias && !std::isfinite(bias[o]))) {
+      why = "scale or bias of output " + std::to_string(o) + " is not finite";
+      return nullptr;
+    }
+  const std::int64_t bound = bound_sums(s, weights);
+  if (bound > INT_MAX) {
+    why = "a sum could reach " + std::to_string(bound) + ", more than int32 holds; keep this layer in float32";
+    return nullptr;
+  }
+  Int8PlanPtr made(new Int8Plan);
+  Int8Plan& plan = *made;
+  plan.shape = s;
+  plan.kernels = &kernels;
+  plan.image_rows = s.in_channels <= kImageChannels && s.groups == 1 && s.dilation_w == 1;
+  plan.taps = plan.image_rows ? s.kernel_h : area;
+  plan.inputs = plan.image_rows ? s.kernel_w * in : in;
+  plan.row = (out + 15) / 16 * 16;
+  plan.winograd_fits = s.kernel_h == 3 && s.kernel_w == 3 && s.stride_h == 1 && s.stride_w == 1 && s.dilation_h == 1 &&
+                       s.dilation_w == 1 && s.groups == 1 && s.in_channels > kImageChannels && bound < kWinogradBound;
+  const bool is_depthwise = s.groups == s.in_channels && out == 1 && s.in_channels > kImageChannels;
+  if ((algorithm == Int8Algorithm::winograd && !plan.winograd_fits) || (algorithm == Int8Algorithm::depthwise && !is_depthwise)) {
+    why = "the algorithm does not fit this shape";
+    return nullptr;
+  }
+  plan.algorithm = algorithm == Int8Algorithm::automatic && is_depthwise ? Int8Algorithm::depthwise : algorithm;
+
+  const std::size_t bytes = static_cast<std::size_t>(s.groups) * static_cast<std::size_t>(plan.inputs) *
+                            static_cast<std::size_t>(plan.taps) * static_cast<std::size_t>(plan.row);
+  plan.weights.allocate(bytes / 4 + 16);
+  plan.bytes = static_cast<std::int64_t>(bytes);
+  std::int8_t* const to = reinterpret_cast<std::int8_t*>(plan.weights.data());
+  std::memset(to, 0, bytes + 64);
+  if (s.in.zero != 0) plan.tap_sums.assign(static_cast<std::size_t>(in) * static_cast<std::size_t>(s.out_channels), 0);
+  for (int o = 0; o < s.out_channels; ++o)
+    for (int c = 0; c < in; ++c)
+      for (int t = 0; t < area; ++t) {
+        const std::int8_t w = weights[(static_cast<std::int64_t>(o) * in + c) * area + t];
+        const int tap = plan.image_rows ? t / s.kernel_w : t, input = plan.image_rows ? t % s.kernel_w * in + c : c;
+        to[((static_cast<std::int64_t>(o / out) * plan.inputs + input) * plan.taps + tap) * plan.row + o % out] = w;
+        if (s.in.zero != 0)
+          plan.tap_sums[static_cast<std::size_t>(c) * static_cast<std::size_t>(s.out_channels) + static_cast<std::size_t>(o)] += w;
+      }
+  plan.scales.assign(scales, scales + s.out_channels);
+  if (bias) plan.bias.assign(bias, bias + s.out_channels);
+  else plan.bias.assign(static_cast<std::size_t>(s.out_channels), 0.0f);
+  pack_for_all(plan);
+  return made;
+}
+
+Int8Algorithm int8_algorithm(const Int8Plan& plan, int in_count, int out_count) {
+  if (plan.algorithm != Int8Algorithm::automatic) return plan.algorithm;
+  if (!plan.winograd_fits || in_count < 8 || out_count < 8) return Int8Algorithm::direct;
+  // A tile costs 36 products, and a pixel of its own 9; below half full tiles there is nothing to gain.
+  const Planes& out = plan.shape.output;
+  const int tiles = (out.width + 3) / 4 * ((out.height + 3) / 4);
+  return out.width * out.height >= 8 * tiles ? Int8Algorithm::winograd : Int8Algorithm::direct;
+}
+
+const char* int8_algorithm_name(Int8Algorithm algorithm) {
+  constexpr const char* kNames[] = {"automatic", "int8 direct", "int8 winograd", "int8 depthwise"};
+  return kNames[static_cast<int>(algorithm)];
+}
+
+std::int64_t int8_plan_bytes(const Int8Plan& plan) { return plan.bytes; }
+
+}  // namespace penstock

@@ -1,0 +1,351 @@
+// Running an int8 convolution: scratch, per-image lists and factors, stages and units.
+#include <algorithm>
+#include <cstring>
+
+#include "int8/kernels.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kGatherChunk = 8;                     // pairs or quads of inputs in a unit
+constexpr std::size_t kDirectBytes = 160 << 10;     // widened input of a unit
+constexpr int kFewPixels = 48, kMostPixels = 1024;  // of a direct unit, unless one row has more
+constexpr std::size_t kWinogradBytes = 400 << 10;   // transformed input and products of a unit
+
+bool all_active(const Int8Plan& plan, int in_count, int out_count) {
+  return in_count == plan.shape.in_channels && out_count == plan.shape.out_channels;
+}
+
+int packed_index(Int8Algorithm algorithm) { return algorithm == Int8Algorithm::winograd ? 1 : 0; }
+
+// Bytes of gathered weights for so many active channels, at most.
+std::size_t weight_bytes(const Int8Plan& plan, Int8Algorithm algorithm, int in_count, int vectors) {
+  const Int8Kernels& k = *plan.kernels;
+  const std::size_t vector = static_cast<std::size_t>(4 * k.lanes);
+  if (algorithm == Int8Algorithm::depthwise)
+    return static_cast<std::size_t>(vectors) * static_cast<std::size_t>((plan.taps + 1) / 2) * vector;
+  const bool transformed = algorithm == Int8Algorithm::winograd;
+  const int size = k.group;
+  const int inputs = plan.image_rows ? plan.inputs : std::min(in_count, plan.inputs);
+  if (transformed) return static_cast<std::size_t>(filter_bytes((inputs + 1) / 2, vectors, k.lanes, k.most_vectors));
+  return static_cast<std::size_t>(vectors) * static_cast<std::size_t>(plan.taps) *
+         static_cast<std::size_t>((inputs + size - 1) / size) * static_cast<std::size_t>(std::max(4, size) * k.lanes);
+}
+
+Int8Scratch lay_out(const Int8Plan& plan, Int8Algorithm algorithm, int in_count, int out_count, int threads) {
+  const Int8Shape& s = plan.shape;
+  const Int8Kernels& k = *plan.kernels;
+  Int8Scratch lay{};
+  std::size_t at = 0;
+  const auto take = [&at](std::size_t bytes) {
+    const std::size_t here = at;
+    at += round_bytes(bytes);
+    return here;
+  };
+  // Outputs of each group begin a vector of their own.
+  lay.vectors = s.groups == 1 || algorithm == Int8Algorithm::depthwise
+                    ? (out_count + k.lanes - 1) / k.lanes
+                    : s.groups * ((s.out_channels / s.groups + k.lanes - 1) / k.lanes);
+  const std::size_t lanes = static_cast<std::size_t>(lay.vectors) * static_cast<std::size_t>(k.lanes);
+  const std::size_t blocks =
+      algorithm == Int8Algorithm::depthwise ? 0 : static_cast<std::size_t>(s.groups) * static_cast<std::size_t>(plan.row / 16);
+  lay.groups = take(sizeof(Int8Group) * static_cast<std::size_t>(s.groups));
+  lay.masks = take(16 * blocks);
+  lay.starts = take(4 * blocks);
+  lay.places = take(algorithm == Int8Algorithm::depthwise ? 4 * static_cast<std::size_t>(out_count) : 0);
+  lay.mul = take(4 * lanes);
+  lay.add = take(4 * lanes);
+  lay.init = take(4 * lanes);
+  const bool packed = all_active(plan, in_count, out_count) && plan.has_packed[packed_index(algorithm)];
+  lay.weights = take(packed ? 0 : weight_bytes(plan, algorithm, in_count, lay.vectors));
+  lay.thread = at;
+  lay.sums = take(4 * lanes) - lay.thread;
+  lay.rows = take(static_cast<std::size_t>(std::max(4, k.group)) * static_cast<std::size_t>(plan.taps) *
+                  static_cast<std::size_t>(plan.row + 80)) -
+             lay.thread;
+  const std::size_t in_bytes = static_cast<std::size_t>(pixel_bytes(s.in_channels, in_count));
+  if (algorithm == Int8Algorithm::winograd) {
+    const int tiles = (s.output.width + 3) / 4 * ((s.output.height + 3) / 4);
+    const std::size_t words = static_cast<std::size_t>((in_count + 2 * k.lanes - 1) / (2 * k.lanes) * 2 * k.lanes);
+    const std::size_t tile = 72 * words + 36 * 4 * static_cast<std::size_t>(k.lanes * k.most_vectors);
+    int most = static_cast<int>(std::clamp<std::size_t>(kWinogradBytes / tile, 12, 1 << 16));
+    if (threads > 1) most = std::min(most, std::max(4, (tiles + 2 * threads - 1) / (2 * threads)));
+    const int units = (tiles + most - 1) / most;
+    lay.unit_rows = (tiles + units - 1) / units;
+    lay.row_units = units;
+    lay.panel_units = 1;
+    lay.position = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(lay.unit_rows) * words) + 2 * k.lanes;
+    lay.transformed = take(36 * 2 * static_cast<std::size_t>(lay.position)) - lay.thread;
+    lay.products = take(36 * 4 * static_cast<std::size_t>((lay.unit_rows * k.most_vectors + 1) * k.lanes)) - lay.thread;
+  } else {
+    const bool copies = algorithm == Int8Algorithm::depthwise || k.group == 2;
+    const std::size_t pixel =
+        algorithm == Int8Algorithm::depthwise ? static_cast<std::size_t>(pixel_bytes(s.out_channels, out_count)) : 2 * in_bytes;
+    const std::size_t row = pixel * static_cast<std::size_t>(s.input.pitch());
+    const int height = s.output.height, reach = (s.kernel_h - 1) * s.dilation_h + 1;
+    int rows = static_cast<int>(std::clamp<std::int64_t>(
+        (static_cast<std::int64_t>(kDirectBytes / std::max<std::size_t>(1, row)) - reach) / s.stride_h + 1, 1, height));
+    while (rows < height && rows * s.output.width < kFewPixels) ++rows;
+    while (rows > 1 && rows * s.output.width > kMostPixels) --rows;
+    if (threads > 1) rows = std::min(rows, std::max(1, (height + 2 * threads - 1) / (2 * threads)));
+    lay.row_units = (height + rows - 1) / rows;
+    lay.unit_rows = (height + lay.row_units - 1) / lay.row_units;
+    lay.row_units = (height + lay.unit_rows - 1) / lay.unit_rows;
+    lay.panel_units = 1;
+    if (threads > 1 && algorithm == Int8Algorithm::direct && s.groups == 1 && lay.unit_rows * s.output.width < kFewPixels) {
+      // Few pixels: threads divide the outputs instead.
+      lay.unit_rows = height;
+      lay.row_units = 1;
+      lay.panel_units = std::clamp((lay.vectors + k.most_vectors - 1) / k.most_vectors, 1, 4 * threads);
+    }
+    const std::size_t input_rows = static_cast<std::size_t>((lay.unit_rows - 1) * s.stride_h + reach);
+    lay.pixels = take(copies ? input_rows * row + pixel * static_cast<std::size_t>(s.pad_w + 1) + 256 : 0) - lay.thread;
+    const std::size_t pixels = static_cast<std::size_t>(lay.unit_rows) * static_cast<std::size_t>(s.output.width);
+    lay.sources = take(sizeof(void*) * pixels) - lay.thread;
+    lay.targets = take(sizeof(void*) * pixels) - lay.thread;
+  }
+  lay.thread_size = at - lay.thread;
+  lay.total = lay.thread + static_cast<std::size_t>(threads) * lay.thread_size;
+  return lay;
+}
+
+Int8Run make_run(const Int8Plan& plan, const Int8Task& task, std::uint8_t* scratch) {
+  const Int8Algorithm algorithm = int8_algorithm(plan, task.in_count, task.out_count);
+  return {plan, task, algorithm, lay_out(plan, algorithm, task.in_count, task.out_count, task.threads), scratch};
+}
+
+bool needs_gathering(const Int8Run& run) {
+  return !(all_active(run.plan, run.task.in_count, run.task.out_count) && run.plan.has_packed[packed_index(run.algorithm)]);
+}
+
+// Shuffles that bring a list's bytes out of each 16.
+void make_masks(const std::int32_t* list, int begin, int end, int first, int blocks, std::uint8_t* masks, std::int32_t* starts) {
+  std::memset(masks, 0x80, static_cast<std::size_t>(16 * blocks));
+  for (int b = 0, i = begin; b < blocks; ++b) {
+    starts[b] = i - begin;
+    for (int k = 0; i < end && list[i] - first < 16 * (b + 1); ++i, ++k)
+      masks[16 * b + k] = static_cast<std::uint8_t>(list[i] - first - 16 * b);
+  }
+}
+
+// For depthwise: the input that each output reads, or -1.
+void make_places(const Int8Task& task, std::int32_t* places) {
+  for (int p = 0, q = 0; p < task.out_count; ++p) {
+    while (q < task.in_count && task.in_list[q] < task.out_list[p]) ++q;
+    places[p] = q < task.in_count && task.in_list[q] == task.out_list[p] ? q : -1;
+  }
+}
+
+void fill_groups(const Int8Run& run) {
+  const Int8Plan& plan = run.plan;
+  const Int8Task& task = run.task;
+  const Int8Kernels& k = *plan.kernels;
+  const int in = plan.shape.in_channels / plan.shape.groups, out = plan.shape.out_channels / plan.shape.groups;
+  Int8Group* const groups = reinterpret_cast<Int8Group*>(run.scratch + run.lay.groups);
+  const int blocks = plan.row / 16;
+  std::int64_t bytes = 0;
+  int i = 0, o = 0, vector = 0;
+  for (int g = 0; g < plan.shape.groups; ++g) {
+    Int8Group& group = groups[g];
+    group.in_begin = i;
+    while (i < task.in_count && task.in_list[i] < (g + 1) * in) ++i;
+    group.in_count = i - group.in_begin;
+    group.out_begin = o;
+    while (o < task.out_count && task.out_list[o] < (g + 1) * out) ++o;
+    group.out_count = o - group.out_begin;
+    group.vector = vector;
+    group.weights = bytes;
+    const int vectors = (group.out_count + k.lanes - 1) / k.lanes;
+    vector += vectors;
+    bytes += static_cast<std::int64_t>(weight_bytes(
+        plan, run.algorithm == Int8Algorithm::depthwise ? Int8Algorithm::direct : run.algorithm, group.in_count, vectors));
+    if (run.algorithm != Int8Algorithm::depthwise)
+      make_masks(task.out_list, group.out_begin, o, g * out, blocks,
+                 run.scratch + run.lay.masks + static_cast<std::size_t>(16 * blocks * g),
+                 reinterpret_cast<std::int32_t*>(run.scratch + run.lay.starts) + blocks * g);
+  }
+  if (run.algorithm == Int8Algorithm::depthwise) make_places(task, reinterpret_cast<std::int32_t*>(run.scratch + run.lay.places));
+}
+
+// Where output p of the list stands among the vectors of outputs.
+template <typename Each>
+void each_output(const Int8Run& run, Each&& each) {
+  if (run.plan.shape.groups == 1 || run.algorithm == Int8Algorithm::depthwise) {
+    for (int p = 0; p < run.task.out_count; ++p) each(p, p);
+    return;
+  }
+  for (int g = 0; g < run.plan.shape.groups; ++g) {
+    const Int8Group& group = run.groups()[g];
+    for (int i = 0; i < group.out_count; ++i) each(group.out_begin + i, group.vector * run.plan.kernels->lanes + i);
+  }
+}
+
+void fill_factors(const Int8Run& run) {
+  const Int8Plan& plan = run.plan;
+  const Int8Shape& s = plan.shape;
+  const Int8Task& task = run.task;
+  const std::size_t lanes = static_cast<std::size_t>(run.lay.vectors * plan.kernels->lanes);
+  float* const mul = reinterpret_cast<float*>(run.scratch + run.lay.mul);
+  float* const add = reinterpret_cast<float*>(run.scratch + run.lay.add);
+  std::int32_t* const init = reinterpret_cast<std::int32_t*>(run.scratch + run.lay.init);
+  std::memset(mul, 0, 4 * lanes);
+  std::memset(add, 0, 4 * lanes);
+  std::memset(init, 0, 4 * lanes);
+  Int8Finish f;
+  set_limits(f, s.function, s.slope, s.out);
+  const bool curved = s.function == Function::silu || s.function == Function::gelu || s.function == Function::hardswish;
+  const float* const bias = task.bias ? task.bias : plan.bias.data();
+  const int out = s.out_channels / s.groups;
+  const int in = s.in_channels / s.groups;
+  each_output(run, [&](int p, int lane) {
+    const int o = task.out_list[p];
+    float k = plan.scales[static_cast<std::size_t>(o)], b = bias[o];
+    if (task.gain) {
+      k *= task.gain[p];
+      b *= task.gain[p];
+    }
+    mul[lane] = curved ? k : k * f.inverse;
+    add[lane] = curved ? b : b * f.inverse;
+    if (s.in.zero == 0) return;
+    const Int8Group& group = run.groups()[o / out];
+    std::int32_t total = 0;
+    for (int i = group.in_begin; i < group.in_begin + group.in_count; ++i)
+      total += plan.tap_sums[static_cast<std::size_t>(task.in_list[i] % in) * static_cast<std::size_t>(s.out_channels) +
+                             static_cast<std::size_t>(o)];
+    init[lane] = -s.in.zero * total;
+  });
+}
+
+}  // namespace
+
+const std::uint8_t* Int8Run::weights() const {
+  if (needs_gathering(*this)) return scratch + lay.weights;
+  return reinterpret_cast<const std::uint8_t*>(plan.packed[packed_index(algorithm)].data());
+}
+
+std::size_t int8_scratch(const Int8Plan& plan, int in_count, int out_count, int threads) {
+  const Int8Shape& s = plan.shape;
+  std::size_t most = 0;
+  for (Int8Algorithm algorithm : {Int8Algorithm::direct, Int8Algorithm::winograd, Int8Algorithm::depthwise}) {
+    const bool may = plan.algorithm == Int8Algorithm::automatic &&
+                     (algorithm == Int8Algorithm::direct || (algorithm == Int8Algorithm::winograd && plan.winograd_fits));
+    if (plan.algorithm != algorithm && !may) continue;
+    // A run with fewer channels has no packed weights, and takes more rows or tiles at a time, up to the limits above; on one
+    // thread its units are larger.
+    for (int members : {1, threads}) {
+      const Int8Scratch lay = lay_out(plan, algorithm, in_count, out_count, members);
+      std::size_t thread = lay.thread_size, shared = lay.thread;
+      if (all_active(plan, in_count, out_count)) shared += round_bytes(weight_bytes(plan, algorithm, in_count, lay.vectors));
+      if (algorithm == Int8Algorithm::winograd)
+        thread = std::max(thread, lay.transformed + kWinogradBytes + 36 * 8 * static_cast<std::size_t>(plan.kernels->lanes) + 128);
+      else
+        thread = std::max(thread, lay.pixels + std::max(kDirectBytes, lay.sources - lay.pixels) + 1024) +
+                 2 * sizeof(void*) * static_cast<std::size_t>(std::max(kMostPixels, s.output.width));
+      most = std::max(most, shared + static_cast<std::size_t>(members) * round_bytes(thread));
+    }
+  }
+  return most;
+}
+
+void begin_int8(const Int8Plan& plan, const Int8Task& task, std::uint8_t* scratch) {
+  const Int8Run run = make_run(plan, task, scratch);
+  fill_groups(run);
+  fill_factors(run);
+  for (int member = 0; member < task.threads; ++member)
+    std::memset(run.mine(member) + run.lay.sums, 0, static_cast<std::size_t>(4 * run.lay.vectors * plan.kernels->lanes));
+  fill_padding(task.output, plan.shape.output, pixel_bytes(plan.shape.out_channels, task.out_count), plan.shape.out.zero);
+}
+
+int int8_stages(const Int8Plan&, const Int8Task&) { return 2; }
+
+int int8_units(const Int8Plan& plan, const Int8Task& task, int stage) {
+  const Int8Run run = make_run(plan, task, nullptr);
+  if (stage == 1) return run.lay.row_units * run.lay.panel_units;
+  if (!needs_gathering(run)) return 0;
+  if (run.algorithm == Int8Algorithm::depthwise) return 1;
+  if (plan.shape.groups > 1) return plan.shape.groups;
+  const int size = run.algorithm == Int8Algorithm::winograd ? 2 : plan.kernels->group;
+  const int inputs = plan.image_rows ? plan.inputs : task.in_count;
+  return ((inputs + size - 1) / size + kGatherChunk - 1) / kGatherChunk;
+}
+
+void run_int8(const Int8Plan& plan, const Int8Task& task, int stage, int begin, int end, int member, std::uint8_t* scratch) {
+  const Int8Run run = make_run(plan, task, scratch);
+  const Int8Kernels& k = *plan.kernels;
+  const bool transformed = run.algorithm == Int8Algorithm::winograd;
+  std::uint8_t* const to = scratch + run.lay.weights;
+  for (int unit = begin; unit < end; ++unit) {
+    if (stage == 1) {
+      (run.algorithm == Int8Algorithm::winograd    ? k.winograd
+       : run.algorithm == Int8Algorithm::depthwise ? k.depthwise
+                                                   : k.direct)(run, unit, member);
+    } else if (run.algorithm == Int8Algorithm::depthwise) {
+      k.gather_depthwise(run, to);
+    } else {
+      const int size = transformed ? 2 : k.group, number = plan.shape.groups > 1 ? unit : 0;
+      const int inputs = plan.image_rows ? plan.inputs : run.groups()[number].in_count;
+      const int groups = (inputs + size - 1) / size;
+      const int first = plan.shape.groups > 1 ? 0 : unit * kGatherChunk;
+      k.gather(run, number, first, plan.shape.groups > 1 ? groups : std::min(groups, first + kGatherChunk), transformed,
+               run.mine(member) + run.lay.rows, to);
+    }
+  }
+}
+
+void end_int8(const Int8Plan& plan, const Int8Task& task, std::uint8_t* scratch) {
+  if (task.sums == nullptr) return;
+  const Int8Run run = make_run(plan, task, scratch);
+  each_output(run, [&](int p, int lane) {
+    std::int32_t total = 0;
+    for (int member = 0; member < task.threads; ++member)
+      total += reinterpret_cast<const std::int32_t*>(run.mine(member) + run.lay.sums)[lane];
+    task.sums[p] = total;
+  });
+}
+
+std::int64_t int8_macs(const Int8Plan& plan, const Int8Task& task) {
+  const Int8Shape& s = plan.shape;
+  const int in = s.in_channels / s.groups, out = s.out_channels / s.groups;
+  std::int64_t pairs = 0;
+  for (int g = 0, i = 0, o = 0; g < s.groups; ++g) {
+    std::int64_t inputs = 0, outputs = 0;
+    for (; i < task.in_count && task.in_list[i] < (g + 1) * in; ++i) ++inputs;
+    for (; o < task.out_count && task.out_list[o] < (g + 1) * out; ++o) ++outputs;
+    pairs += inputs * outputs;
+  }
+  return pairs * s.kernel_h * s.kernel_w * s.output.height * s.output.width;
+}
+
+void pack_for_all(Int8Plan& plan) {
+  const Int8Shape& s = plan.shape;
+  std::vector<std::int32_t> inputs(static_cast<std::size_t>(s.in_channels)), outputs(static_cast<std::size_t>(s.out_channels));
+  for (std::size_t c = 0; c < inputs.size(); ++c) inputs[c] = static_cast<std::int32_t>(c);
+  for (std::size_t c = 0; c < outputs.size(); ++c) outputs[c] = static_cast<std::int32_t>(c);
+  Int8Task task;
+  task.in_list = inputs.data();
+  task.in_count = s.in_channels;
+  task.out_list = outputs.data();
+  task.out_count = s.out_channels;
+  const Int8Algorithm fixed = plan.algorithm;
+  for (Int8Algorithm algorithm : {Int8Algorithm::direct, Int8Algorithm::winograd, Int8Algorithm::depthwise}) {
+    const int index = packed_index(algorithm);
+    const bool wanted = fixed == algorithm ||
+                        (fixed == Int8Algorithm::automatic && algorithm == int8_algorithm(plan, s.in_channels, s.out_channels));
+    if (!wanted) continue;
+    plan.algorithm = algorithm;
+    const Int8Scratch lay = lay_out(plan, algorithm, s.in_channels, s.out_channels, 1);
+    ConvBuffer scratch;
+    scratch.allocate(lay.total / 4 + 16);
+    const Int8Run run{plan, task, algorithm, lay, reinterpret_cast<std::uint8_t*>(scratch.data())};
+    fill_groups(run);
+    const int units = int8_units(plan, task, 0);
+    run_int8(plan, task, 0, 0, units, 0, run.scratch);
+    const std::size_t bytes = weight_bytes(plan, algorithm, s.in_channels, lay.vectors);
+    plan.packed[index].assign(reinterpret_cast<const float*>(run.scratch + lay.weights), bytes / 4, 16);
+    plan.has_packed[index] = true;
+    plan.bytes += static_cast<std::int64_t>(bytes);
+  }
+  plan.algorithm = fixed;
+}
+
+}  // namespace penstock

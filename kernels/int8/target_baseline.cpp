@@ -1,0 +1,20 @@
+// The int8 kernels for any machine.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "int8/kernels.h"
+
+#include "machine/no_contraction.h"
+#define PENSTOCK_ISA int8_baseline
+#define PENSTOCK_VEC_BASELINE
+#include "int8/vec.h"
+#include "int8/table.inl"
+
+namespace penstock {
+const Int8Kernels& int8_kernels_baseline() { return int8_baseline::kTable; }
+}  // namespace penstock

@@ -1,0 +1,135 @@
+// Winograd F(4x4, 3x3) in whole numbers, exact (docs/int8.md): int16 products, sums modulo 2^32.
+
+PENSTOCK_INLINE void forward(const Half* d, Half* t) {
+  const Half a = d[4] - (d[2] << 2), b = d[3] - (d[1] << 2);
+  const Half c = d[4] - d[2], e = (d[3] - d[1]) << 1;
+  t[0] = ((d[0] - d[2]) << 2) + c;
+  t[1] = a + b;
+  t[2] = a - b;
+  t[3] = c + e;
+  t[4] = c - e;
+  t[5] = d[5] - d[3] - (e << 1);
+}
+
+// 6x6 pixels, 2 * kLanes channels: rows[y] + x * step. Position i goes to to + i * position.
+static void transform_tile(const std::uint8_t* const* rows, std::ptrdiff_t offset, std::ptrdiff_t step, std::int16_t* to,
+                           std::ptrdiff_t position) {
+  Half half[6][6];  // [column][row of the transform]
+#pragma GCC unroll 6
+  for (int x = 0; x < 6; ++x) {
+    Half d[6];
+#pragma GCC unroll 6
+    for (int y = 0; y < 6; ++y) d[y] = widen_codes(rows[y] + offset + x * step);
+    forward(d, half[x]);
+  }
+#pragma GCC unroll 6
+  for (int y = 0; y < 6; ++y) {
+    Half d[6], t[6];
+#pragma GCC unroll 6
+    for (int x = 0; x < 6; ++x) d[x] = half[x][y];
+    forward(d, t);
+#pragma GCC unroll 6
+    for (int x = 0; x < 6; ++x) store(to + (y * 6 + x) * position, t[x]);
+  }
+}
+
+// 24 times the true one, modulo 2^32.
+PENSTOCK_INLINE void backward(const Mod* m, Mod* y) {
+  const Mod s12 = (m[1] + m[2]) << 2, d12 = (m[1] - m[2]) << 2, s34 = m[3] + m[4], d34 = m[3] - m[4];
+  y[0] = (m[0] << 2) + (m[0] << 1) - s12 + s34;
+  y[1] = (d34 << 1) - d12;
+  y[2] = (s34 << 2) - s12;
+  y[3] = (d34 << 3) - d12 + (m[5] << 4) + (m[5] << 3);
+}
+
+// Products of one tile and one vector of outputs to 16 sums: each position is `position` words from the last.
+PENSTOCK_INLINE void inverse_tile(const std::int32_t* products, std::ptrdiff_t position, std::int32_t* sums) {
+  constexpr std::uint32_t kInverseOf9 = 0x38e38e39u;
+  Mod half[4][6];
+#pragma GCC unroll 6
+  for (int x = 0; x < 6; ++x) {
+    Mod m[6], y[4];
+#pragma GCC unroll 6
+    for (int r = 0; r < 6; ++r) m[r] = load<Mod>(products + (r * 6 + x) * position);
+    backward(m, y);
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; ++r) half[r][x] = y[r];
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; ++r) {
+    Mod y[4];
+    backward(half[r], y);
+#pragma GCC unroll 4
+    for (int x = 0; x < 4; ++x) store(sums + (r * 4 + x) * kLanes, (Int)(y[x] * kInverseOf9) >> 6);
+  }
+}
+
+static void winograd(const Int8Run& run, int unit, int member) {
+  const Int8Shape& s = run.plan.shape;
+  const Int8Task& task = run.task;
+  const Int8Scratch& lay = run.lay;
+  const int in_bytes = pixel_bytes(s.in_channels, task.in_count), out_bytes = pixel_bytes(s.out_channels, task.out_count);
+  const int across = (s.output.width + 3) / 4, down = (s.output.height + 3) / 4;
+  const int first = unit * lay.unit_rows, count = std::min(lay.unit_rows, across * down - first);
+  const int pairs = (task.in_count + 1) / 2, words = round_words(task.in_count);
+  std::uint8_t* const mine = run.mine(member);
+  std::int16_t* const transformed = reinterpret_cast<std::int16_t*>(mine + lay.transformed);
+  std::int32_t* const products = reinterpret_cast<std::int32_t*>(mine + lay.products);
+
+  // Rows below the last padding row only make pixels that are not stored: any row serves.
+  const std::int64_t last_row = s.input.height - 1 + s.input.halo;
+  for (int t = 0; t < count; ++t) {
+    const int ty = (first + t) / across, tx = (first + t) % across;
+    const std::uint8_t* rows[6];
+    for (int y = 0; y < 6; ++y) {
+      const std::int64_t row = std::min<std::int64_t>(ty * 4 + y - s.pad_h, last_row);
+      rows[y] = task.input + (s.input.origin() + row * s.input.pitch() + tx * 4 - s.pad_w) * in_bytes;
+    }
+    for (int c = 0; c < words; c += 2 * kLanes)
+      transform_tile(rows, c, in_bytes, transformed + static_cast<std::int64_t>(t) * words + c, lay.position);
+  }
+
+  const Int8Finish f = finish_of(run, member);
+  const std::uint8_t* const weights = run.weights();
+  const Panels panels(task.out_count, kLanes, kMostVectors);
+  alignas(64) std::int32_t sums[16 * kLanes];
+  const std::ptrdiff_t zero_tap[1] = {0};
+  for (int p = 0; p < panels.n; ++p) {
+    const int v0 = panels.first(p), vectors = panels.first(p + 1) - v0;
+    const Pieces pieces(count, most_pixels(vectors));
+    const Multiply large = multiply_of<false>(vectors, pieces.size),
+                   small = multiply_of<false>(vectors, std::max(1, pieces.size - 1));
+    const std::ptrdiff_t product_step = static_cast<std::ptrdiff_t>(count) * vectors * kLanes + kLanes;
+    const std::uint8_t* w = weights + panel_filters(v0, p, pairs);
+    for (int i = 0; i < 36; ++i, w += filter_position_bytes(pairs, vectors, kLanes))
+      for (int piece = 0, at = 0; piece < pieces.n; at += pieces.at(piece++)) {
+        const std::uint8_t* from[8];
+        for (int k = 0; k < pieces.at(piece); ++k)
+          from[k] =
+              reinterpret_cast<const std::uint8_t*>(transformed + i * lay.position + static_cast<std::int64_t>(at + k) * words);
+        (piece < pieces.large ? large : small)(w, from, zero_tap, 1, pairs,
+                                               products + i * product_step + static_cast<std::int64_t>(at) * vectors * kLanes);
+      }
+    for (int j = 0; j < vectors; ++j) {
+      const int lane = (v0 + j) * kLanes, room = out_bytes - lane;
+      for (int t = 0; t < count; ++t) {
+        const int ty = (first + t) / across * 4, tx = (first + t) % across * 4;
+        inverse_tile(products + (static_cast<std::int64_t>(t) * vectors + j) * kLanes, product_step, sums);
+        const int wide = std::min(4, s.output.width - tx), high = std::min(4, s.output.height - ty);
+        std::uint8_t* const to =
+            task.output + (s.output.origin() + static_cast<std::int64_t>(ty) * s.output.pitch() + tx) * out_bytes + lane;
+        std::uint8_t* targets[16];
+        if (wide == 4) {
+          for (int i = 0; i < 4 * high; ++i)
+            targets[i] = to + (static_cast<std::int64_t>(i / 4) * s.output.pitch() + i % 4) * out_bytes;
+          finish_vector(f, v0 + j, sums, kLanes, 4 * high, targets, 0, room);
+          continue;
+        }
+        for (int y = 0; y < high; ++y) {
+          for (int x = 0; x < wide; ++x) targets[x] = to + (static_cast<std::int64_t>(y) * s.output.pitch() + x) * out_bytes;
+          finish_vector(f, v0 + j, sums + y * 4 * kLanes, kLanes, wide, targets, 0, room);
+        }
+      }
+    }
+  }
+}

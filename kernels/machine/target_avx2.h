@@ -1,0 +1,12 @@
+// Switches AVX2 and FMA on, up to target_end.h. Everything that is not a kernel is included before this, so that its inline functions
+// stay portable.
+#include <immintrin.h>
+
+#define PENSTOCK_ISA avx2
+#define PENSTOCK_VEC "machine/vec_avx2.h"
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif

@@ -1,0 +1,10 @@
+// Switches off what target_<name>.h has switched on.
+#if defined(PENSTOCK_NO_TARGET)
+#undef PENSTOCK_NO_TARGET
+#elif defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef PENSTOCK_ISA
+#undef PENSTOCK_VEC

@@ -1,0 +1,180 @@
+// Convolutions of a program: of floats and of codes, with their gates and levels.
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <exception>
+#include <system_error>
+#include <thread>
+
+#include "run/loader.h"
+
+namespace penstock {
+namespace {
+
+Int8Shape int8_shape(const ConvShape& s, Quantised in, Quantised out) {
+  Int8Shape made;
+  made.in_channels = s.in_channels;
+  made.out_channels = s.out_channels;
+  made.kernel_h = s.kernel_h;
+  made.kernel_w = s.kernel_w;
+  made.stride_h = s.stride_h;
+  made.stride_w = s.stride_w;
+  made.pad_h = s.pad_h;
+  made.pad_w = s.pad_w;
+  made.dilation_h = s.dilation_h;
+  made.dilation_w = s.dilation_w;
+  made.groups = s.groups;
+  made.input = s.input;
+  made.output = s.output;
+  made.in = in;
+  made.out = out;
+  made.function = static_cast<Function>(s.activation);
+  made.slope = s.leaky_slope;
+  return made;
+}
+
+}  // namespace
+
+void Loader::load_conv(Op& op, Row f, Row p) {
+  const Tensor &in = at(op.in), &out = at(op.out);
+  const bool codes = in.layout == Layout::pixels;
+  check(in.layout == out.layout && in.layout != Layout::vector, "a convolution works on planes or on codes");
+  ConvShape s;
+  s.element = in.element;
+  s.in_channels = in.channels;
+  s.out_channels = out.channels;
+  s.kernel_h = number(p[ConvField::kernel_h], 1, kMaxSide, "kernel");
+  s.kernel_w = number(p[ConvField::kernel_w], 1, kMaxSide, "kernel");
+  s.stride_h = number(p[ConvField::stride_h], 1, kMaxSide, "stride");
+  s.stride_w = number(p[ConvField::stride_w], 1, kMaxSide, "stride");
+  s.pad_h = number(p[ConvField::pad_h], 0, in.shape.halo, "padding");
+  s.pad_w = number(p[ConvField::pad_w], 0, in.shape.halo, "padding");
+  s.dilation_h = number(p[ConvField::dilation_h], 1, kMaxSide, "dilation");
+  s.dilation_w = number(p[ConvField::dilation_w], 1, kMaxSide, "dilation");
+  s.groups = number(p[ConvField::groups], 1, in.channels, "groups");
+  check(in.channels % s.groups == 0 && out.channels % s.groups == 0, "groups do not divide the channels");
+  check(p[ConvField::dilation_h] * (p[ConvField::kernel_h] - 1) <= kMaxSide * 2 &&
+            p[ConvField::dilation_w] * (p[ConvField::kernel_w] - 1) <= kMaxSide * 2,
+        "kernel too wide");
+  s.input = in.shape;
+  s.output = out.shape;
+  check(conv_output_size(in.shape.height, s.kernel_h, s.stride_h, s.pad_h, s.dilation_h) == out.shape.height &&
+            conv_output_size(in.shape.width, s.kernel_w, s.stride_w, s.pad_w, s.dilation_w) == out.shape.width,
+        "the result has another size");
+  check(static_cast<int>(op.function) < kActivationCount, "function");
+  s.activation = static_cast<Activation>(op.function);
+  s.leaky_slope = op.slope;
+  check(p[ConvField::kernel_h] * p[ConvField::kernel_w] <= INT_MAX, "kernel");
+  op.kernel_area = s.kernel_h * s.kernel_w;
+  const std::int64_t row = p[ConvField::kernel_h] * p[ConvField::kernel_w] * (in.channels / s.groups);
+  check(row <= INT_MAX, "kernel");
+  const int format = static_cast<int>(codes ? WeightFormat::code_filters : WeightFormat::filters);
+  number(p[ConvField::weight_format], format, format, "weight format");
+  const float* kernel = weights(p[ConvField::weights], codes ? (row * out.channels + 3) / 4 : row * out.channels, "weights");
+  const float* bias = p[ConvField::bias] == -1 ? nullptr : weights(p[ConvField::bias], out.channels, "bias");
+  if (op.knob >= 0) {
+    int& channels = program_->knob_channels[static_cast<std::size_t>(op.knob)];
+    check(channels == 0, "two convolutions share one gate");
+    channels = out.channels;
+    op.phi = weights(p[ConvField::phi], static_cast<std::int64_t>(in.channels) * out.channels, "phi");
+    load_levels(op, p[ConvField::levels], p[ConvField::rho]);
+    op.summary = static_cast<Summary>(number(p[ConvField::summary], 0, kSummaryCount - 1, "summary"));
+    // With one gate per channel a suppressed channel stays zero only under f(0) = 0, which all of conv.h's have.
+  }
+  check_apart(op.in, op.out, false);
+  op.in2 = f[OpField::in2] == -1 ? -1 : index(f[OpField::in2], "second input", true);
+  op.after = static_cast<Function>(number(p[ConvField::after], 0, kFunctionCount - 1, "function after the addition"));
+  if (op.in2 >= 0) {
+    const Tensor& skip = at(op.in2);
+    check(same_size(skip, out) && skip.channels == out.channels && skip.shape.halo == out.shape.halo,
+          "the addend has another size");
+    check(keeps_zero(op.after), "function must keep zero");
+    check_apart(op.in2, op.out, true);
+  } else {
+    check(op.after == Function::none, "a function after an addition that is not there");
+  }
+  if (codes) {
+    check(op.in2 < 0, "a convolution of codes adds nothing");
+    const float* const scales = weights(p[ConvField::weight_scales], out.channels, "scales");
+    return plan_later([this, s, kernel, scales, bias](Op& later) -> std::string {
+      const Tensor &from = at(later.in), &to = at(later.out);
+      std::string why;
+      later.int8 = plan_int8(int8_shape(s, from.quantised, to.quantised), reinterpret_cast<const std::int8_t*>(kernel), scales,
+                             bias, program_->machine.isa, Int8Algorithm::automatic, why);
+      if (later.int8 == nullptr) return why;
+      later.scratch = scratch_for(later, from.channels, to.channels, 1);
+      return later.scratch.shared <= kMaxTensorFloats ? "" : "scratch too large";
+    });
+  }
+  const std::vector<ConvAlgorithm>& list = conv_algorithms();
+  const int number_given = number(p[ConvField::algorithm], 0, static_cast<int>(list.size()), "algorithm");
+  const ConvAlgorithm* const algorithm = number_given == 0 ? nullptr : &list[static_cast<std::size_t>(number_given) - 1];
+  if (op.in2 >= 0) {
+    op.after_slope = op.eps;
+    op.chunk = static_cast<int>(
+        std::clamp<std::int64_t>(program_->machine.tuning.add_chunk_floats / out.step() / 12 * 12, 12, out.channels + 11));
+    op.scratch.chunk = round_to_line(op.chunk * out.step() + kVectorSlack);
+  }
+  plan_later([this, s, kernel, bias, algorithm](Op& later) -> std::string {
+    std::string why;
+    later.plan = plan_conv(s, kernel, bias, program_->machine, algorithm, why);
+    if (later.plan == nullptr) return why;
+    later.scratch = scratch_for(later, at(later.in).channels, at(later.out).channels, 1);
+    return later.scratch.shared + later.scratch.thread <= kMaxTensorFloats ? "" : "scratch too large";
+  });
+}
+
+void Loader::plan_later(std::function<std::string(Op&)> plan) { plans_.push_back({program_->ops.size(), where_, std::move(plan)}); }
+
+void Loader::plan_convolutions() {
+  constexpr std::int64_t kWorthThreads = 1 << 20;  // weights; below, threads take longer to start than to help
+  constexpr unsigned kMostThreads = 8;
+  std::vector<std::string> problems(plans_.size());
+  std::vector<std::exception_ptr> thrown(plans_.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < plans_.size(); i = next++) {
+      try {
+        problems[i] = plans_[i].plan(program_->ops[plans_[i].op]);
+      } catch (...) {
+        thrown[i] = std::current_exception();
+      }
+    }
+  };
+  const unsigned cores = std::min(std::thread::hardware_concurrency(), kMostThreads);
+  std::vector<std::thread> helpers;
+  try {
+    if (raw_.weight_count >= kWorthThreads)
+      while (helpers.size() + 1 < std::min<std::size_t>(cores, plans_.size())) helpers.emplace_back(work);
+  } catch (const std::system_error&) {
+    // A machine that gives no more threads plans on those it gave.
+  }
+  work();
+  for (std::thread& helper : helpers) helper.join();
+  for (std::size_t i = 0; i < plans_.size(); ++i) {
+    if (thrown[i]) std::rethrow_exception(thrown[i]);
+    where_ = plans_[i].where;
+    check(problems[i].empty(), problems[i]);
+  }
+}
+
+void Loader::load_levels(Op& op, std::int64_t first, std::int64_t rho) {
+  const int channels = at(op.out).channels;
+  std::int64_t rows = 1;
+  if (first != -1) {
+    constexpr std::int64_t kHead = 3, kMost = 1 << 10;
+    check(first >= 0 && first <= raw_.arg_count - kHead, "levels");
+    const std::int64_t* const given = raw_.args + first;
+    rows = number(given[0], 2, kMost, "number of levels");
+    check(first <= raw_.arg_count - kHead - (rows - 1), "levels");
+    op.level_bias = weights(given[1], rows * channels, "bias of levels");
+    op.level_gain = weights(given[2], rows * channels, "gain of levels");
+    for (std::int64_t edge = 0; edge < rows - 1; ++edge) {
+      op.level_edges.push_back(number(given[kHead + edge], 0, channels, "edge of a level"));
+      check(edge == 0 || op.level_edges.back() >= op.level_edges[static_cast<std::size_t>(edge) - 1], "edges fall");
+    }
+  }
+  op.rho = weights(rho, rows * channels, "rho");
+}
+
+}  // namespace penstock

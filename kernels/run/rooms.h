@@ -1,0 +1,32 @@
+// The one planner of memory: rooms that are needed at the same time lie beside each other, others may share memory.
+//
+// Compiling asks it for the places of feature maps, loading for those of maps and scratch together, and a run for closer places
+// when gates leave channels out.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace penstock {
+
+// Memory that operations `first` to `last` need.
+struct Room {
+  int first, last;
+  std::int64_t floats;
+};
+
+struct PackedRooms {
+  std::vector<std::int64_t> offsets;  // of each room
+  std::int64_t end = 0;
+};
+
+// Each room as low as it fits beside those before it. Rooms come in the order of `first`, so that what has just been given back is
+// taken again while it is in a cache.
+PackedRooms pack_by_time(const std::vector<Room>& rooms);
+
+// Of several orders of placing, the one that ends lowest. More than kManyRooms are placed by time.
+PackedRooms pack_tightly(const std::vector<Room>& rooms);
+
+constexpr std::size_t kManyRooms = 2000;
+
+}  // namespace penstock

@@ -1,0 +1,30 @@
+// How long tensors are needed, and how much scratch operations need.
+#include "run/program.h"
+
+namespace penstock {
+
+std::vector<int> find_last_uses(const Program& program) {
+  std::vector<int> last(program.tensors.size(), -1);
+  for (int i = 0; i < static_cast<int>(program.ops.size()); ++i) {
+    const Op& op = program.ops[static_cast<std::size_t>(i)];
+    const auto touch = [&](int tensor) {
+      if (tensor >= 0) last[static_cast<std::size_t>(tensor)] = i;
+    };
+    touch(op.in);
+    touch(op.in2);
+    touch(op.out);
+    for (int input : op.inputs) touch(input);
+  }
+  return last;
+}
+
+OpScratch scratch_for(const Op& op, int most_in, int most_out, int threads) {
+  if (op.kind != OpKind::conv) return op.scratch;
+  if (op.int8)
+    return {round_to_line(static_cast<std::int64_t>(int8_scratch(*op.int8, most_in, most_out, threads) + 3) / 4), 0, 0, 0};
+  const ConvScratchFloats floats = conv_scratch(*op.plan, most_in, most_out);
+  const auto rounded = [](std::size_t n) { return round_to_line(static_cast<std::int64_t>(n)); };
+  return {rounded(floats.shared), rounded(floats.thread), op.scratch.chunk, rounded(floats.spare)};
+}
+
+}  // namespace penstock

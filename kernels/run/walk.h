@@ -1,0 +1,172 @@
+// One image on its way through a program. Private to runtime.cpp, walk.cpp, walk_ops.cpp and walk_codes.cpp.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "run/placement.h"
+#include "run/runtime.h"
+
+namespace penstock {
+
+// A tensor as it is for this image: which channels are stored.
+struct Live {
+  float* data = nullptr;
+  const std::int32_t* list = nullptr;  // channel of each stored plane, strictly increasing
+  int count = 0;
+};
+
+struct Runtime::Context {
+  // `pieces`: of rows that one convolution fetches for whoever comes next, at most.
+  Context(const Program& program, std::size_t pieces);
+  ConvBuffer arena;
+  std::vector<std::int32_t> lists;
+  std::vector<Live> live;
+  std::vector<float> summaries;   // per tensor, as lists
+  std::vector<int> summary_kind;  // per tensor; -1: not known yet
+  std::vector<float> saliency, gains;
+  std::vector<std::uint32_t> keys;
+  std::vector<std::int32_t> positions, merged, winners;
+  std::vector<char> fresh, alone;
+  std::vector<const float*> later;
+  std::vector<CodeSums> code_sums;
+};
+
+class Runtime::Walk {
+ public:
+  Walk(const Runtime& runtime, Context& context, const Placement& placement, Team* team, const std::int32_t* winners)
+      : runtime_(runtime),
+        program_(*runtime.program_),
+        kernels_(op_kernels(program_.machine.isa)),
+        maps_(map_kernels(program_.machine.isa)),
+        context_(context),
+        placement_(placement),
+        team_(team),
+        winners_(winners) {}
+
+  // Image number `index` of the request; nothing runs yet.
+  void start(const RunRequest& request, std::int64_t index);
+  // Operations [begin, end), in order. False when the image, a gate's saliencies or the result hold a value that is not finite;
+  // `fault` then says where, and nothing more may be run.
+  bool run(std::size_t begin, std::size_t end);
+  const RunFault& fault() const { return fault_; }
+  // All operations one by one: where the first value that is not finite appears. For an image that has failed.
+  RunFault find_fault();
+
+ private:
+  bool import_image(const Op& op, const float* image);
+  bool export_result(const Op& op, float* result);
+  // The outputs that a convolution computes for this image.
+  struct Outputs {
+    const std::int32_t* list;
+    int count;
+    const float *gains, *bias;
+  };
+  // False: the saliencies are not finite. A gate's winners are written to `winners`.
+  bool choose_outputs(const Op& op, std::int32_t* winners, Outputs& outputs);
+  void note_conv(const Op& op, std::int64_t macs, int computed);
+  bool conv(const Op& op);
+  // Operations that read or write quantised maps (walk_codes.cpp).
+  bool takes_codes(const Op& op) const;
+  bool run_codes(const Op& op);
+  bool import_codes(const Op& op);
+  bool export_codes(const Op& op);
+  bool conv_codes(const Op& op);
+  void pool_codes(const Op& op);
+  void average_codes(const Op& op);
+  void add_codes(const Op& op);
+  void concat_codes(const Op& op);
+  void affine_codes(const Op& op);
+  void scale_codes(const Op& op);
+  void pack_codes(const Op& op);
+  // The union of two lists, written to the list of `out`.
+  void unite_lists(int a, int b, int out);
+  struct Term;
+  void combine(const Op& op, const Term* terms, int count, const float* shift, int first, int channels);
+  std::uint8_t* bytes_of(int t) { return reinterpret_cast<std::uint8_t*>(live(t).data); }
+  CodeMap codes_of(int t) { return tensor(t).codes(live(t).data, live(t).count); }
+  void start_codes(int t);
+  void conv_add(const Op& op, const ConvTask& task);
+  void add_upcoming(const Op& op, ConvTask& task);
+  void run_task(const Op& op, const ConvTask& task);
+  std::size_t number_of(const Op& op) const { return static_cast<std::size_t>(&op - program_.ops.data()); }
+  float* scratch(const Op& op) { return context_.arena.data() + placement_.scratch_offsets[number_of(op)]; }
+  // -1: the saliencies are not finite.
+  int choose_winners(const Op& op, const Live& in, int wanted, std::int64_t level, std::int32_t* list);
+  bool is_finite(int tensor);
+  const float* summaries(const Op& op, const Live& in);
+  // The summary of a plane that has just been made and is still near, if a gate will ask for it; `note_summaries` says that
+  // all planes of the tensor have theirs.
+  void summarise_plane(int t, int plane);
+  void note_summaries(int t);
+  float& summary(int t, int plane) {
+    return context_.summaries[static_cast<std::size_t>(runtime_.list_offsets_[static_cast<std::size_t>(t)] + plane)];
+  }
+  void pool(const Op& op);
+  void adaptive_pool(const Op& op);
+  void add(const Op& op);
+  // With its summary. Both tensors lie alike.
+  void copy_plane(int from, int plane, int to, int to_plane);
+  void concat(const Op& op);
+  void affine(const Op& op);
+  bool scale(const Op& op);
+  void linear(const Op& op);
+  void pack(const Op& op);
+  void channel_norm(const Op& op);
+
+  const Tensor& tensor(int t) const { return program_.tensors[static_cast<std::size_t>(t)]; }
+  Live& live(int t) { return context_.live[static_cast<std::size_t>(t)]; }
+  std::int32_t* own_list(int t) { return context_.lists.data() + runtime_.list_offsets_[static_cast<std::size_t>(t)]; }
+  void make_dense(int t) {
+    live(t).list = runtime_.all_channels_.data();
+    live(t).count = tensor(t).channels;
+  }
+  void fill_plane(float* plane, Planes shape, float value);
+  void note(const Op& op, std::int64_t macs, int read, int computed);
+
+  // Calls work(p, member) for every p below count; `floats` is the work of all of them together.
+  template <typename Work>
+  void each(int count, std::int64_t floats, Work&& work) {
+    if (team_ == nullptr || floats < program_.machine.tuning.shared_floats || count < 2) {
+      for (int p = 0; p < count; ++p) work(p, 0);
+      return;
+    }
+    const int parts = std::min(count, 4 * team_->threads());
+    team_->run(parts, [&](int part, int member) {
+      const int begin = static_cast<int>(static_cast<std::int64_t>(count) * part / parts);
+      const int end = static_cast<int>(static_cast<std::int64_t>(count) * (part + 1) / parts);
+      for (int p = begin; p < end; ++p) work(p, member);
+    });
+  }
+
+  // Calls work(begin, end) for blocks of `outputs`, one a thread: rows of weights are read the faster the longer their pieces.
+  template <typename Work>
+  void each_block(int outputs, std::int64_t floats, Work&& work) {
+    constexpr int kLine = 16;
+    const int threads = team_ == nullptr ? 1 : team_->threads();
+    const int block = ((outputs + threads - 1) / threads + kLine - 1) / kLine * kLine;
+    each((outputs + block - 1) / block, floats, [&](int b, int) { work(b * block, std::min(outputs, (b + 1) * block)); });
+  }
+
+  const Runtime& runtime_;
+  const Program& program_;
+  const OpKernels& kernels_;
+  const MapKernels& maps_;
+  Context& context_;
+  const Placement& placement_;
+  Team* team_;
+  const std::int32_t* winners_;
+  RunFault fault_;
+  std::int64_t image_number_ = 0;
+  const float* image_ = nullptr;
+  float* result_ = nullptr;
+  // Where this image's records go; null when nobody asks.
+  std::int64_t* macs_ = nullptr;
+  std::int32_t* active_ = nullptr;
+  std::uint8_t* chosen_ = nullptr;
+  float* saliencies_ = nullptr;
+  std::int32_t* algorithms_ = nullptr;
+  std::int64_t* nanoseconds_ = nullptr;
+};
+
+}  // namespace penstock

@@ -1,0 +1,281 @@
+// Operations on quantised maps, over the channels that are stored. docs/int8.md has the arithmetic.
+#include "run/walk.h"
+
+namespace penstock {
+namespace {
+
+// The int8 algorithms follow the float32 ones in the list of names (binding.cpp).
+// Their numbers follow those of the convolutions of floats.
+int first_int8_algorithm() { return static_cast<int>(conv_algorithms().size()) + 1; }
+
+bool is_curve(Function f) { return f == Function::silu || f == Function::gelu || f == Function::hardswish; }
+
+}  // namespace
+
+// One input of a combination: a tensor and a factor for each of its result's channels, or one for all.
+struct Runtime::Walk::Term {
+  int tensor;
+  const std::int32_t* list;  // of its channels as the result counts them
+  const float* factors;      // by channel of the result's list; null: all 1
+};
+
+bool Runtime::Walk::takes_codes(const Op& op) const {
+  return (op.in >= 0 && tensor(op.in).layout == Layout::pixels) || (op.out >= 0 && tensor(op.out).layout == Layout::pixels);
+}
+
+bool Runtime::Walk::run_codes(const Op& op) {
+  switch (op.kind) {
+    case OpKind::import_image: return import_codes(op);
+    case OpKind::export_result: return export_codes(op);
+    case OpKind::conv: return conv_codes(op);
+    case OpKind::pool: pool_codes(op); break;
+    case OpKind::adaptive_pool: average_codes(op); break;
+    case OpKind::add: add_codes(op); break;
+    case OpKind::concat: concat_codes(op); break;
+    case OpKind::affine: affine_codes(op); break;
+    case OpKind::scale: scale_codes(op); break;
+    default: pack_codes(op); break;
+  }
+  return true;
+}
+
+// The padding of a map whose list is known.
+void Runtime::Walk::start_codes(int t) { fill_padding(bytes_of(t), tensor(t).shape, codes_of(t).bytes, tensor(t).quantised.zero); }
+
+bool Runtime::Walk::import_codes(const Op& op) {
+  const Tensor& t = tensor(op.out);
+  make_dense(op.out);
+  start_codes(op.out);
+  return maps_.import_image(image_, t.channels, t.quantised, bytes_of(op.out), codes_of(op.out).bytes, t.shape);
+}
+
+bool Runtime::Walk::export_codes(const Op& op) {
+  const Tensor& t = tensor(op.in);
+  const Live& in = live(op.in);
+  const CodeMap map = codes_of(op.in);
+  const std::int64_t area = static_cast<std::int64_t>(t.shape.height) * t.shape.width;
+  std::memset(result_, 0, sizeof(float) * static_cast<std::size_t>(t.channels * area));
+  for (int y = 0; y < t.shape.height; ++y) {
+    const std::uint8_t* const row = map.data + (t.shape.origin() + std::int64_t{y} * t.shape.pitch()) * map.bytes;
+    for (int p = 0; p < in.count; ++p)
+      maps_.to_floats(row + p, map.bytes, t.shape.width, 1, t.quantised,
+                      result_ + in.list[p] * area + std::int64_t{y} * t.shape.width, 0);
+  }
+  return true;
+}
+
+bool Runtime::Walk::conv_codes(const Op& op) {
+  const Live& in = live(op.in);
+  Live& out = live(op.out);
+  const Tensor& t = tensor(op.out);
+  Outputs outputs;
+  if (!choose_outputs(op, own_list(op.out), outputs)) return false;
+  out.list = outputs.list;
+  out.count = outputs.count;
+  const int wanted = runtime_.wanted_summaries_[static_cast<std::size_t>(op.out)];
+  const bool sums = wanted == static_cast<int>(Summary::l1);
+  Int8Task task{bytes_of(op.in),
+                in.list,
+                in.count,
+                bytes_of(op.out),
+                outputs.list,
+                outputs.count,
+                outputs.gains,
+                outputs.bias,
+                team_ == nullptr ? 1 : team_->threads(),
+                sums ? context_.merged.data() : nullptr};
+  if (op.layer >= 0 && (macs_ || active_)) note_conv(op, int8_macs(*op.int8, task), outputs.count);
+  if (algorithms_ && op.layer >= 0)
+    algorithms_[op.layer] = first_int8_algorithm() + static_cast<int>(int8_algorithm(*op.int8, in.count, outputs.count));
+  if (outputs.count == 0) return true;
+  std::uint8_t* const room = reinterpret_cast<std::uint8_t*>(scratch(op));
+  begin_int8(*op.int8, task, room);
+  for (int stage = 0; stage < int8_stages(*op.int8, task); ++stage) {
+    const int units = int8_units(*op.int8, task, stage);
+    if (team_ == nullptr || units < 2) {
+      run_int8(*op.int8, task, stage, 0, units, 0, room);
+      continue;
+    }
+    const int parts = std::min(units, 8 * team_->threads());
+    team_->run(parts, [&](int part, int member) {
+      run_int8(*op.int8, task, stage, static_cast<int>(std::int64_t{units} * part / parts),
+               static_cast<int>(std::int64_t{units} * (part + 1) / parts), member, room);
+    });
+  }
+  end_int8(*op.int8, task, room);
+  if (!sums) return true;
+  const std::int64_t area = static_cast<std::int64_t>(t.shape.height) * t.shape.width;
+  for (int p = 0; p < out.count; ++p) {
+    CodeSums one;
+    one.magnitude = context_.merged[static_cast<std::size_t>(p)];
+    summary(op.out, p) = summary_of(one, Summary::l1, area, t.quantised.scale);
+  }
+  note_summaries(op.out);
+  return true;
+}
+
+void Runtime::Walk::pool_codes(const Op& op) {
+  const Tensor& to = tensor(op.out);
+  const Live& in = live(op.in);
+  Live& out = live(op.out);
+  out.list = in.list;
+  out.count = in.count;
+  start_codes(op.out);
+  const CodeMap from = codes_of(op.in);
+  each(to.shape.height, to.floats(), [&](int y, int) {
+    maps_.pool(from, in.count, op.window, op.pool, bytes_of(op.out), codes_of(op.out).bytes, to.shape, y, y + 1);
+  });
+}
+
+// To a vector of float32: the mean of every channel.
+void Runtime::Walk::average_codes(const Op& op) {
+  const Tensor& from = tensor(op.in);
+  const Live& in = live(op.in);
+  Live& out = live(op.out);
+  out.list = in.list;
+  out.count = in.count;
+  const float area = static_cast<float>(static_cast<std::int64_t>(from.shape.height) * from.shape.width);
+  maps_.sum(codes_of(op.in), 0, in.count, context_.code_sums.data());
+  for (int p = 0; p < in.count; ++p)
+    out.data[p] = static_cast<float>(context_.code_sums[static_cast<std::size_t>(p)].sum) * from.quantised.scale / area;
+}
+
+// `count` terms (one or two) to `channels` channels of the result, the first of which is its list's number `first`.
+void Runtime::Walk::combine(const Op& op, const Term* terms, int count, const float* shift, int first, int channels) {
+  if (channels == 0) return;
+  const Tensor& to = tensor(op.out);
+  const Live& out = live(op.out);
+  const std::int64_t line = round_to_line(to.channels);
+  float* const factors = scratch(op);
+  std::uint8_t* memory = reinterpret_cast<std::uint8_t*>(factors + 3 * line);
+  const float inverse = is_curve(op.function) ? 1.0f : 1.0f / to.quantised.scale;
+  Combination c;
+  const auto spread = [&](const Term& term) {
+    const Spread made(out.list + first, channels, term.list, live(term.tensor).count, tensor(term.tensor).quantised.zero, memory);
+    memory += Spread::size(to.channels);
+    return made;
+  };
+  const Spread a = spread(terms[0]), b = spread(terms[count - 1]);
+  for (int t = 0; t < count; ++t) {
+    const float scale = tensor(terms[t].tensor).quantised.scale;
+    for (int p = 0; p < channels; ++p)
+      factors[t * line + p] = terms[t].factors ? scale * terms[t].factors[p] * inverse : scale * inverse;
+  }
+  for (int p = 0; p < channels; ++p) factors[2 * line + p] = shift ? shift[p] * inverse : 0.0f;
+  c.a = codes_of(terms[0].tensor);
+  c.spread_a = &a;
+  if (count == 2) {
+    c.b = codes_of(terms[1].tensor);
+    c.spread_b = &b;
+  }
+  c.first = factors;
+  c.second = factors + line;
+  c.shift = factors + 2 * line;
+  c.function = op.function;
+  c.slope = op.slope;
+  c.out = to.quantised;
+  c.bytes = codes_of(op.out).bytes;
+  c.to = bytes_of(op.out) + first;
+  c.count = channels;
+  c.shape = to.shape;
+  each(to.shape.height, to.floats(), [&](int y, int) { maps_.combine(c, y, y + 1); });
+}
+
+void Runtime::Walk::unite_lists(int a, int b, int out) {
+  const Live &x = live(a), &y = live(b);
+  std::int32_t* const list = own_list(out);
+  live(out).list = list;
+  live(out).count = static_cast<int>(std::set_union(x.list, x.list + x.count, y.list, y.list + y.count, list) - list);
+}
+
+void Runtime::Walk::add_codes(const Op& op) {
+  unite_lists(op.in, op.in2, op.out);
+  start_codes(op.out);
+  const Term terms[] = {{op.in, live(op.in).list, nullptr}, {op.in2, live(op.in2).list, nullptr}};
+  combine(op, terms, 2, nullptr, 0, live(op.out).count);
+}
+
+void Runtime::Walk::concat_codes(const Op& op) {
+  Live& out = live(op.out);
+  std::int32_t* const list = own_list(op.out);
+  out.list = list;
+  out.count = 0;
+  int shift = 0;
+  for (int input : op.inputs) {
+    for (int p = 0; p < live(input).count; ++p) list[out.count++] = live(input).list[p] + shift;
+    shift += tensor(input).channels;
+  }
+  start_codes(op.out);
+  int first = 0;
+  for (int input : op.inputs) {
+    const int count = live(input).count;
+    const Term term{input, list + first, nullptr};
+    combine(op, &term, 1, nullptr, first, count);
+    first += count;
+  }
+}
+
+void Runtime::Walk::affine_codes(const Op& op) {
+  const Live& in = live(op.in);
+  Live& out = live(op.out);
+  if (op.passes_channels()) {
+    out.list = in.list;
+    out.count = in.count;
+  } else {
+    make_dense(op.out);
+  }
+  start_codes(op.out);
+  float* const scales = context_.gains.data();
+  for (int p = 0; p < out.count; ++p) scales[p] = op.scale ? op.scale[out.list[p]] : 1.0f;
+  // A shift makes every channel active, so its list is that of the shifts.
+  const Term term{op.in, in.list, op.scale ? scales : nullptr};
+  combine(op, &term, 1, op.shift, 0, out.count);
+}
+
+void Runtime::Walk::scale_codes(const Op& op) {
+  const Live &in = live(op.in), &by = live(op.in2);
+  Live& out = live(op.out);
+  std::int32_t* const list = own_list(op.out);
+  float* const factors = context_.gains.data();
+  out.list = list;
+  out.count = 0;
+  for (int p = 0, q = 0; p < in.count; ++p) {
+    while (q < by.count && by.list[q] < in.list[p]) ++q;
+    if (q == by.count || by.list[q] != in.list[p]) continue;
+    list[out.count] = in.list[p];
+    factors[out.count++] = by.data[q];
+  }
+  start_codes(op.out);
+  const Term term{op.in, in.list, factors};
+  combine(op, &term, 1, nullptr, 0, out.count);
+}
+
+// Between codes and float32.
+void Runtime::Walk::pack_codes(const Op& op) {
+  const Tensor &from = tensor(op.in), &to = tensor(op.out);
+  const Live& in = live(op.in);
+  Live& out = live(op.out);
+  out.list = in.list;
+  out.count = in.count;
+  if (to.layout == Layout::pixels) {
+    start_codes(op.out);
+    const CodeMap map = codes_of(op.out);
+    const bool vector = from.layout == Layout::vector;
+    each(to.shape.height, to.floats(), [&](int y, int) {
+      std::uint8_t* const row = bytes_of(op.out) + (to.shape.origin() + std::int64_t{y} * to.shape.pitch()) * map.bytes;
+      const float* const values = vector ? in.data : in.data + from.shape.origin() + std::int64_t{y} * from.shape.pitch();
+      maps_.from_floats(values, from.step(), to.shape.width, in.count, to.quantised, row, map.bytes);
+    });
+    return;
+  }
+  const CodeMap map = codes_of(op.in);
+  const bool planes = to.layout == Layout::planes;
+  for (int p = 0; planes && p < in.count; ++p) zero_padding(out.data + p * to.step(), to.shape);
+  each(from.shape.height, to.floats(), [&](int y, int) {
+    const std::uint8_t* const row = map.data + (from.shape.origin() + std::int64_t{y} * from.shape.pitch()) * map.bytes;
+    float* const values = planes ? out.data + to.shape.origin() + std::int64_t{y} * to.shape.pitch() : out.data;
+    maps_.to_floats(row, map.bytes, from.shape.width, in.count, from.quantised, values, to.step());
+  });
+}
+
+}  // namespace penstock

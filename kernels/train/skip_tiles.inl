@@ -1,0 +1,232 @@
+// The transforms of skip.h, written once against vec.h (which conv.inl has included, with F(4x4, 3x3) itself).
+namespace penstock {
+namespace PENSTOCK_ISA {
+
+// Stride 1, along one axis: 6 samples, 6 positions, 4 outputs.
+struct EveryPixel {
+  static constexpr int kStride = 1, kSize = 6;
+
+  PENSTOCK_INLINE void forward(const Vec (&d)[6], Vec (&v)[6]) { Tile4::forward(d, v); }
+  PENSTOCK_INLINE void forward_transposed(const Vec (&v)[6], Vec (&d)[6]) { apply_b(v, d); }
+  PENSTOCK_INLINE void backward(const Vec (&m)[6], Vec (&y)[4]) { Tile4::backward(m, y); }
+  PENSTOCK_INLINE void backward_transposed(const Vec (&y)[4], Vec (&m)[6]) { apply_a(y, m); }
+  PENSTOCK_INLINE void filter(const Vec (&g)[3], Vec (&u)[6]) { Tile4::filter_axis(g[0], g[1], g[2], u); }
+  PENSTOCK_INLINE void filter_transposed(const Vec (&u)[6], Vec (&g)[3]) { apply_gt(u, g); }
+};
+
+// Stride 2, along one axis: 9 samples, of which the even ones meet taps 0 and 2 by F(4, 2) with points 0, 1, -1 and 2 (positions
+// 0 to 4) and the odd ones meet tap 1 (positions 5 to 8).
+struct EverySecondPixel {
+  static constexpr int kStride = 2, kSize = 9;
+
+  PENSTOCK_INLINE void forward(const Vec (&d)[9], Vec (&v)[9]) {
+    const Vec two = splat(2.0f), three = splat(3.0f);
+    v[0] = fma(two, d[0] - d[4], d[6] - d[2]);
+    v[1] = fnma(two, d[2], d[6] - d[4]);
+    v[2] = fma(two, d[2], fnma(three, d[4], d[6]));
+    v[3] = d[6] - d[2];
+    v[4] = fma(two, d[2] - d[6], d[8] - d[4]);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) v[5 + j] = d[2 * j + 1];
+  }
+
+  PENSTOCK_INLINE void forward_transposed(const Vec (&v)[9], Vec (&d)[9]) {
+    const Vec two = splat(2.0f), three = splat(3.0f);
+    d[0] = two * v[0];
+    d[2] = fma(two, v[2] - v[1] + v[4], zero() - v[0] - v[3]);
+    d[4] = fnma(two, v[0], fnma(three, v[2], zero() - v[1] - v[4]));
+    d[6] = fnma(two, v[4], v[0] + v[1] + v[2] + v[3]);
+    d[8] = v[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) d[2 * j + 1] = v[5 + j];
+  }
+
+  PENSTOCK_INLINE void backward(const Vec (&m)[9], Vec (&y)[4]) {
+    const Vec sum = m[1] + m[2], difference = m[1] - m[2];
+    y[0] = m[0] + sum + m[3] + m[5];
+    y[1] = fma(splat(2.0f), m[3], difference + m[6]);
+    y[2] = fma(splat(4.0f), m[3], sum + m[7]);
+    y[3] = fma(splat(8.0f), m[3], difference + m[4] + m[8]);
+  }
+
+  PENSTOCK_INLINE void backward_transposed(const Vec (&y)[4], Vec (&m)[9]) {
+    const Vec even = y[0] + y[2], odd = y[1] + y[3];
+    m[0] = y[0];
+    m[1] = even + odd;
+    m[2] = even - odd;
+    m[3] = fma(splat(8.0f), y[3], fma(splat(4.0f), y[2], fma(splat(2.0f), y[1], y[0])));
+    m[4] = y[3];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) m[5 + j] = y[j];
+  }
+
+  PENSTOCK_INLINE void filter(const Vec (&g)[3], Vec (&u)[9]) {
+    const Vec half = splat(0.5f), sixth = splat(1.0f / 6);
+    u[0] = half * g[0];
+    u[1] = zero() - half * (g[0] + g[2]);
+    u[2] = sixth * (g[2] - g[0]);
+    u[3] = sixth * (g[0] + g[2] + g[2]);
+    u[4] = g[2];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) u[5 + j] = g[1];
+  }
+
+  PENSTOCK_INLINE void filter_transposed(const Vec (&u)[9], Vec (&g)[3]) {
+    const Vec half = splat(0.5f), sixth = splat(1.0f / 6);
+    g[0] = fma(half, u[0] - u[1], sixth * (u[3] - u[2]));
+    g[1] = (u[5] + u[6]) + (u[7] + u[8]);
+    g[2] = fma(sixth, u[2] + u[3] + u[3], fnma(half, u[1], u[4]));
+  }
+};
+
+// Positions of a transformed tile, one vector of kLanes channels each, and how they lie in memory: a channel's positions are
+// vectors themselves, in groups. Quads of positions keep their order; the last group is filled up with zeros.
+template <typename Axis>
+struct Positions {
+  static constexpr int kSize = Axis::kSize;
+  static constexpr int kUsedQuads = (kSize * kSize + 3) / 4;
+  static constexpr int kGroups = (kUsedQuads + kQuads - 1) / kQuads;
+
+  Vec all[kGroups * kQuads * 4];
+
+  PENSTOCK_INLINE Index offset(int quad, Index group_step) { return quad / kQuads * group_step + quad % kQuads * 4; }
+
+  // kLanes channels, `step` apart.
+  PENSTOCK_INLINE void put(Positions& p, float* to, Index group_step, Index step) {
+#pragma GCC unroll 4
+    for (int i = kSize * kSize; i < kGroups * kQuads * 4; ++i) p.all[i] = zero();
+    for (int quad = 0; quad < kGroups * kQuads; ++quad) {
+      Vec a = p.all[4 * quad], b = p.all[4 * quad + 1], c = p.all[4 * quad + 2], d = p.all[4 * quad + 3];
+      transpose_quads(a, b, c, d);
+      float* const place = to + offset(quad, group_step);
+      store_quads(place, 4 * step, a);
+      store_quads(place + step, 4 * step, b);
+      store_quads(place + 2 * step, 4 * step, c);
+      store_quads(place + 3 * step, 4 * step, d);
+    }
+  }
+
+  PENSTOCK_INLINE void get(Positions& p, const float* from, Index group_step, Index step) {
+    const float* channel[kQuads];
+    for (int q = 0; q < kQuads; ++q) channel[q] = from + 4 * q * step;
+    for (int quad = 0; quad < kUsedQuads; ++quad) {
+      const Index at = offset(quad, group_step);
+      Vec a = load_quads(channel, at), b = load_quads(channel, at + step);
+      Vec c = load_quads(channel, at + 2 * step), d = load_quads(channel, at + 3 * step);
+      transpose_quads(a, b, c, d);
+      p.all[4 * quad] = a, p.all[4 * quad + 1] = b, p.all[4 * quad + 2] = c, p.all[4 * quad + 3] = d;
+    }
+  }
+};
+
+// Calls work(tile number, tile row, tile column) for every tile of an image.
+template <typename Work>
+PENSTOCK_INLINE void each_skip_tile(const SkipShape& s, const Work& work) {
+  Index tile = 0;
+  for (Index ty = 0; ty < s.tiles_down(); ++ty)
+    for (Index tx = 0; tx < s.tiles_across(); ++tx) work(tile++, ty, tx);
+}
+
+// Size x Size pixels of each tile, transformed by `apply`, to the image's tiles.
+template <typename Axis, int Size, typename Apply>
+PENSTOCK_INLINE void pixels_to_tiles(const float* (&at)[Size][Size], Index pitch, Index tile, const Apply& apply,
+                                     const SkipTiles& to) {
+  for (Index first = 0; first < pitch; first += kLanes) {
+    Positions<Axis> p;
+    both_axes<Size, Axis::kSize>(
+        apply, [&](int r, int c) { return at[r][c] ? load(at[r][c] + first) : zero(); },
+        [&](int r, int c, Vec v) { p.all[r * Axis::kSize + c] = v; });
+    Positions<Axis>::put(p, to.data + first * to.place_step + tile * kLanes, to.group_step, to.place_step);
+  }
+}
+
+template <typename Axis, int Size, typename Apply, typename Put>
+PENSTOCK_INLINE void tiles_to_pixels(const SkipTiles& from, Index pitch, Index tile, const Apply& apply, float* (&at)[Size][Size],
+                                     const Put& put) {
+  for (Index first = 0; first < pitch; first += kLanes) {
+    Positions<Axis> p;
+    Positions<Axis>::get(p, from.data + first * from.place_step + tile * kLanes, from.group_step, from.place_step);
+    both_axes<Axis::kSize, Size>(
+        apply, [&](int r, int c) { return p.all[r * Axis::kSize + c]; },
+        [&](int r, int c, Vec v) {
+          if (at[r][c]) put(at[r][c] + first, v);
+        });
+  }
+}
+
+template <typename Axis>
+static void skip_input_tiles(const SkipShape& s, const float* x, Index pitch, const SkipTiles& to) {
+  constexpr int kSize = Axis::kSize;
+  each_skip_tile(s, [&](Index tile, Index ty, Index tx) {
+    const float* at[kSize][kSize];
+    pixels_of<kSize>(x, s.height, s.width, pitch, 4 * Axis::kStride * ty - s.padding, 4 * Axis::kStride * tx - s.padding, at);
+    pixels_to_tiles<Axis>(at, pitch, tile, [](const auto& a, auto& b) { Axis::forward(a, b); }, to);
+  });
+}
+
+template <typename Axis>
+static void skip_gradient_tiles(const SkipShape& s, const float* dy, Index pitch, const SkipTiles& to) {
+  each_skip_tile(s, [&](Index tile, Index ty, Index tx) {
+    const float* at[4][4];
+    pixels_of<4>(dy, s.out_height(), s.out_width(), pitch, 4 * ty, 4 * tx, at);
+    pixels_to_tiles<Axis>(at, pitch, tile, [](const auto& a, auto& b) { Axis::backward_transposed(a, b); }, to);
+  });
+}
+
+template <typename Axis>
+static void skip_output_tiles(const SkipShape& s, const SkipTiles& from, float* y, Index pitch) {
+  each_skip_tile(s, [&](Index tile, Index ty, Index tx) {
+    float* at[4][4];
+    pixels_of<4>(y, s.out_height(), s.out_width(), pitch, 4 * ty, 4 * tx, at);
+    tiles_to_pixels<Axis>(
+        from, pitch, tile, [](const auto& a, auto& b) { Axis::backward(a, b); }, at, [](float* p, Vec v) { store(p, v); });
+  });
+}
+
+template <typename Axis>
+static void skip_add_input_tiles(const SkipShape& s, const SkipTiles& from, float* dx, Index pitch) {
+  constexpr int kSize = Axis::kSize;
+  std::memset(dx, 0, sizeof(float) * static_cast<std::size_t>(s.height * s.width * pitch));
+  each_skip_tile(s, [&](Index tile, Index ty, Index tx) {
+    float* at[kSize][kSize];
+    pixels_of<kSize>(dx, s.height, s.width, pitch, 4 * Axis::kStride * ty - s.padding, 4 * Axis::kStride * tx - s.padding, at);
+    tiles_to_pixels<Axis>(
+        from, pitch, tile, [](const auto& a, auto& b) { Axis::forward_transposed(a, b); }, at,
+        [](float* p, Vec v) { store(p, load(p) + v); });
+  });
+}
+
+template <typename Axis>
+static void skip_filters(const SkipShape& s, const float* w, Index o, const SkipFilters& to) {
+  const float* const filter = w + o * 9 * s.in;
+  for (Index first = 0; first < s.in; first += kLanes) {
+    const Index left = s.in - first;
+    Positions<Axis> p;
+    both_axes<3, Axis::kSize>([](const auto& a, auto& b) { Axis::filter(a, b); },
+                              [&](int r, int c) { return load_first(filter + (r * 3 + c) * s.in + first, left); },
+                              [&](int r, int c, Vec v) { p.all[r * Axis::kSize + c] = v; });
+    Positions<Axis>::put(p, to.data + o * to.out_step + first * to.in_step, to.group_step, to.in_step);
+  }
+}
+
+template <typename Axis>
+static void skip_filter_gradient(const SkipShape& s, const SkipFilters& du, Index o, float* dw) {
+  float* const filter = dw + o * 9 * s.in;
+  for (Index first = 0; first < s.in; first += kLanes) {
+    const int left = static_cast<int>(s.in - first < kLanes ? s.in - first : kLanes);
+    Positions<Axis> p;
+    Positions<Axis>::get(p, du.data + o * du.out_step + first * du.in_step, du.group_step, du.in_step);
+    both_axes<Axis::kSize, 3>([](const auto& a, auto& b) { Axis::filter_transposed(a, b); },
+                              [&](int r, int c) { return p.all[r * Axis::kSize + c]; },
+                              [&](int r, int c, Vec v) { store_first(filter + (r * 3 + c) * s.in + first, v, left); });
+  }
+}
+
+template <typename Axis>
+constexpr SkipTransforms skip_transforms() {
+  return {Positions<Axis>::kGroups, skip_filters<Axis>,        skip_filter_gradient<Axis>, skip_input_tiles<Axis>,
+          skip_output_tiles<Axis>,  skip_gradient_tiles<Axis>, skip_add_input_tiles<Axis>};
+}
+
+}  // namespace PENSTOCK_ISA
+}  // namespace penstock
