@@ -1,0 +1,124 @@
+"""What enters an engine: torch or numpy images, checked and brought to contiguous float32.
+
+torch is never imported here: whoever holds one of its tensors has imported it already.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock_runtime.errors import InputError
+
+Images = npt.NDArray[np.float32]
+_FLOAT = np.dtype(np.float32)
+_FAR_PIXEL = 20.0  # no usual normalisation yields larger ones: 1 / 0.05 would
+
+
+def torch_module() -> Any:
+    """torch, if this process has imported it, else None."""
+    return sys.modules.get("torch")
+
+
+def is_torch_tensor(x: Any) -> bool:
+    """Whether x is a tensor of torch, parameters and other subclasses included."""
+    tensor = getattr(torch_module(), "Tensor", None)
+    return tensor is not None and isinstance(x, tensor)
+
+
+def to_images(x: Any, expected: tuple[int, int, int]) -> Images:
+    """x: (batch, channel, height, width), torch or numpy, any layout in memory → contiguous float32.
+
+    float16, bfloat16 and float64 are converted; whole numbers are refused, because bytes have not been
+    through the network's preprocessing.
+    """
+    quick = _as_it_is(x, expected)
+    if quick is not None:
+        return quick
+    if is_torch_tensor(x):
+        if x.device.type != "cpu":
+            raise InputError(
+                f"the engine runs on the CPU and the images are on {x.device}; give images.cpu()"
+            )
+        _check(tuple(x.shape), x.is_floating_point(), str(x.dtype), expected)
+        x = x.detach().resolve_neg()
+        return np.ascontiguousarray(x.float().numpy())
+    if not isinstance(x, np.ndarray) and hasattr(x, "__dlpack__"):
+        x = _from_dlpack(x)
+    if isinstance(x, np.ma.MaskedArray):
+        raise InputError(
+            "images: a masked array would lose its mask in the engine; give x.filled(value) with a pixel "
+            "value for what is masked"
+        )
+    if isinstance(x, np.ndarray):
+        _check(x.shape, np.issubdtype(x.dtype, np.floating), str(x.dtype), expected)
+        return np.ascontiguousarray(x, np.float32)
+    raise InputError(
+        f"expected a torch tensor or numpy array (batch, channel, height, width), got {type(x).__name__}"
+    )
+
+
+def not_finite(fault: tuple[int, int, bool], images: Images, steps: Sequence[str]) -> InputError:
+    """What to tell when a value of a run was NaN or infinite.
+
+    fault: the image, the first step to yield such a value (0: the image itself), and whether in its gate.
+    images: (batch, channel, height, width), as they ran. steps: the names of the steps.
+    """
+    image, step, in_gate = fault
+    if step == 0:
+        return InputError(
+            f"image {image} of the batch holds NaN or infinity; the engine takes finite pixels only"
+        )
+    where = f"the gate of layer {steps[step]!r}" if in_gate else f"layer {steps[step]!r}"
+    low, high = float(images[image].min()), float(images[image].max())
+    if max(-low, high) > _FAR_PIXEL:
+        advice = (
+            f"the image's pixels lie between {low:.4g} and {high:.4g}, which looks unpreprocessed: give the "
+            "engine normalised images (a checkpoint carries how: engine.preprocess(images))"
+        )
+    else:
+        advice = "the image looks normalised, so the weights are suspect: check the network in PyTorch"
+    return InputError(f"image {image} of the batch: {where} yields NaN or infinity; {advice}")
+
+
+def _as_it_is(x: Any, expected: tuple[int, int, int]) -> Images | None:
+    """Images that need nothing done: the common case costs two microseconds, not five."""
+    if type(x) is getattr(torch_module(), "Tensor", None):
+        try:
+            x = x.numpy()
+        except (RuntimeError, TypeError):  # requires grad, on another device, of a type numpy has not
+            return None
+    fits = type(x) is np.ndarray and x.dtype == _FLOAT and x.shape[1:] == expected and x.flags.c_contiguous
+    return x if fits else None
+
+
+def _from_dlpack(x: Any) -> npt.NDArray[Any]:
+    try:
+        return np.from_dlpack(x)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise InputError(
+            f"images: a {type(x).__name__} that numpy cannot read ({error}); give a numpy array"
+        ) from error
+
+
+def _check(shape: tuple[int, ...], floating: bool, kind: str, expected: tuple[int, int, int]) -> None:
+    if len(shape) == 4 and tuple(shape[1:]) == expected and floating:
+        return
+    wanted = f"(batch, {', '.join(str(size) for size in expected)})"
+    if len(shape) != 4:
+        hint = "; add the batch axis with x[None]" if shape == expected else ""
+        raise InputError(f"images: expected shape {wanted}, got {shape}{hint}")
+    if tuple(shape[1:]) != expected:
+        what = "channels" if shape[1] != expected[0] else "height and width"
+        raise InputError(
+            f"images: expected shape {wanted}, got {shape}: other {what} than the engine's example"
+        )
+    if not floating:
+        raise InputError(
+            f"images: expected floating-point values, got {kind}; preprocess them first (a checkpoint "
+            "carries how: engine.preprocess(images))"
+        )

@@ -1,0 +1,48 @@
+"""The native module and the choice of an instruction set."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+from penstock_runtime.errors import CompileError
+
+ISA_VARIABLE = "PENSTOCK_ISA"
+_OTHER_NAMES = {"scalar": "baseline"}
+
+
+def native() -> Any:
+    """The compiled module, or how to get it."""
+    try:
+        return importlib.import_module("penstock_runtime._native")
+    except ImportError as error:
+        raise CompileError(
+            f"the native module is not built ({error}); run: pip install ./runtime (or, in a source tree, "
+            "python tools/build_native.py)"
+        ) from error
+
+
+def available_isas() -> tuple[str, ...]:
+    """The instruction sets that this machine can run, narrowest first."""
+    return tuple(native().isa_names())
+
+
+def chosen_isa() -> str:
+    """The widest available set, or what the environment variable PENSTOCK_ISA asks for."""
+    available = available_isas()
+    wanted = os.environ.get(ISA_VARIABLE, "").strip().lower()
+    if not wanted:
+        return available[-1]
+    name = _OTHER_NAMES.get(wanted, wanted)
+    if name not in available:
+        raise CompileError(
+            f"{ISA_VARIABLE}={wanted}: this machine has {', '.join(available)} (scalar means baseline); "
+            "unset it to take the widest"
+        )
+    return name
+
+
+def fma_peak_gflops(isa: str | None = None, seconds: float = 0.2) -> float:
+    """What one core reaches in multiply-adds on registers, measured now."""
+    return float(native().fma_peak_gflops(isa or chosen_isa(), seconds))
