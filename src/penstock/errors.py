@@ -9,29 +9,46 @@ PenstockError
 ├── TrainingError        a run that cannot start, resume, or go on
 ├── PruningError         a budget that cannot be met, or a network that cannot be cut
 ├── CompileError         a network the engine cannot run
+│   └── FileError        a compiled file that is cut off, damaged, foreign, newer, or too large
 ├── InputError           an input of the wrong shape, type, or value
 ├── ExportError          a network that cannot be written in the format asked for
+├── WriteError           a file that cannot be written: a full disk, a read-only folder (also an OSError)
 └── MissingExtraError    an optional package that is not installed (also an ImportError)
 
-All but the last are also ValueErrors, so that callers who know only Python can catch them.
+All but the last two are also ValueErrors, so that callers who know only Python can catch them.
 """
 
 from __future__ import annotations
 
-import importlib
-from types import ModuleType
+from penstock_runtime.errors import (
+    CompileError,
+    DensityError,
+    FileError,
+    InputError,
+    LayerError,
+    MissingExtraError,
+    PenstockError,
+    WriteError,
+    import_extra,
+)
 
-
-class PenstockError(Exception):
-    """The root: catch this to catch everything that Penstock raises on purpose."""
-
-
-class DensityError(PenstockError, ValueError):
-    """A density that is not a number in ]0, 1]."""
-
-
-class LayerError(PenstockError, ValueError):
-    """A layer name that does not exist, or a layer that cannot do what was asked."""
+__all__ = [
+    "CheckpointError",
+    "CompileError",
+    "DataError",
+    "DensityError",
+    "ExportError",
+    "FileError",
+    "InputError",
+    "LayerError",
+    "MissingExtraError",
+    "PenstockError",
+    "PruningError",
+    "SurgeryError",
+    "TrainingError",
+    "WriteError",
+    "import_extra",
+]
 
 
 class SurgeryError(PenstockError, ValueError):
@@ -54,27 +71,5 @@ class PruningError(PenstockError, ValueError):
     """A budget that cannot be met, or a network whose channels cannot be cut."""
 
 
-class CompileError(PenstockError, ValueError):
-    """A network that the engine cannot run."""
-
-
-class InputError(PenstockError, ValueError):
-    """An input whose shape, type, or values do not fit."""
-
-
 class ExportError(PenstockError, ValueError):
     """A network that cannot be written in the format asked for."""
-
-
-class MissingExtraError(PenstockError, ImportError):
-    """An optional package is not installed; the message holds the command that adds it."""
-
-
-def import_extra(module: str, extra: str) -> ModuleType:
-    """Import an optional module, or say which command installs it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{module} is not installed ({error}); run: pip install 'penstock[{extra}]'"
-        ) from error

@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 
 from penstock.accounting.account import Account, LayerAccount
 from penstock.accounting.activity import expected_count, paper_count
-from penstock.accounting.sizes import Size, other_macs, reads_pooled_channels, size_of
+from penstock.accounting.others import other_macs, reads_pooled_channels
 from penstock.errors import InputError
 from penstock.gating import GatedConv2d, gated_layers
 from penstock.surgery import Gate, Union, WeightLayer, active_mask, gates_of, trace, weight_layers
@@ -35,6 +35,12 @@ def account(
     images: (n, channel, height, width), as the network takes them; by the paper's convention only their shape
     matters. original: the network that `saving` compares with (default: this one without its gates), for
     networks that have lost channels for good.
+
+    >>> import torch, penstock as ps
+    >>> gated = ps.add_gates(ps.zoo.m_cifarnet(), torch.zeros(1, 3, 32, 32), density=0.5)
+    >>> paper = ps.account(gated, torch.zeros(1, 3, 32, 32), convention="paper")
+    >>> paper.dense_macs, round(paper.saving, 2)
+    (174301824, 3.93)
     """
     if convention not in CONVENTIONS:
         raise InputError(f"convention: expected one of {', '.join(CONVENTIONS)}, got {convention!r}")
@@ -83,7 +89,7 @@ def _masks(traced: fx.GraphModule, images: Tensor) -> dict[str, Tensor]:
 def _executed_rows(layers: list[WeightLayer], masks: Mapping[str, Tensor], images: int) -> list[LayerAccount]:
     rows = []
     for layer in layers:
-        size = size_of(layer)
+        size = layer.product
         active_in = active_mask(layer.input, masks, images)
         active_out = active_mask(layer.output, masks, images)
         inputs, outputs = active_in.sum(dim=1), active_out.sum(dim=1)
@@ -96,7 +102,6 @@ def _executed_rows(layers: list[WeightLayer], masks: Mapping[str, Tensor], image
         rows.append(
             _row(
                 layer,
-                size,
                 macs=macs,
                 gate_macs=_mean(gate),
                 pairs=_mean(pairs),
@@ -120,7 +125,7 @@ def _paper_rows(
     counted = {name: 1.0 if name in carried else density for name, density in densities.items()}
     rows = []
     for layer in layers:
-        size = size_of(layer)
+        size = layer.product
         inputs, outputs = paper_count(layer.input, counted), paper_count(layer.output, counted)
         gate = size.inputs * size.outputs + size.outputs * size.output_map if layer.gated else 0
         macs = size.taps * size.positions * inputs * outputs // size.groups + gate
@@ -129,7 +134,6 @@ def _paper_rows(
         rows.append(
             _row(
                 layer,
-                size,
                 macs=torch.full((images,), macs, dtype=torch.int64),
                 gate_macs=gate,
                 pairs=active_in * active_out / size.groups,
@@ -142,7 +146,6 @@ def _paper_rows(
 
 def _row(
     layer: WeightLayer,
-    size: Size,
     *,
     macs: Tensor,
     gate_macs: float,
@@ -151,16 +154,17 @@ def _row(
     active_out: float,
 ) -> LayerAccount:
     linear = isinstance(layer.weights, nn.Linear)
+    size, element = layer.product, layer.weights.weight.element_size()
     return LayerAccount(
         name=layer.name,
         kind="gated conv" if layer.gated else "linear" if linear else "conv",
         macs=_mean(macs),
         gate_macs=gate_macs,
         dense_macs=size.dense_macs,
-        weight_bytes=size.element * size.taps * pairs,
-        dense_weight_bytes=size.dense_weight_bytes,
-        gate_bytes=size.element * (active_in + 1) * size.outputs if layer.gated else 0.0,
-        activation_bytes=size.element * (active_in * size.input_map + active_out * size.output_map),
+        weight_bytes=element * size.taps * pairs,
+        dense_weight_bytes=element * size.taps * size.pairs,
+        gate_bytes=element * (active_in + 1) * size.outputs if layer.gated else 0.0,
+        activation_bytes=element * (active_in * size.input_map + active_out * size.output_map),
         in_channels=size.inputs,
         out_channels=size.outputs,
         active_in=active_in,

@@ -1,11 +1,12 @@
 """The paper's equations: channel summary, saliency predictor, winners-take-all, the gated layer, penalty."""
 
-from penstock.gating.folding import Folded, fold_norm
+from penstock.gating.arithmetic import EQUATIONS, Arithmetic
+from penstock.gating.folding import Folded, fold_norm, scale_and_shift
 from penstock.gating.layer import (
-    ZERO_PRESERVING,
     GatedConv2d,
     SaliencyPredictor,
     gated_layers,
+    is_gated,
     saliency_penalty,
     set_density,
     set_image_densities,
@@ -14,10 +15,12 @@ from penstock.gating.layer import (
 from penstock.gating.levels import LevelNorm2d, check_levels, level_edges
 from penstock.gating.summaries import SUMMARIES, summarise
 from penstock.gating.winners import check_density, winner_count, winner_mask, winners_take_all
+from penstock_runtime.densities import layers_matching
 
 __all__ = [
+    "EQUATIONS",
     "SUMMARIES",
-    "ZERO_PRESERVING",
+    "Arithmetic",
     "Folded",
     "GatedConv2d",
     "LevelNorm2d",
@@ -26,8 +29,11 @@ __all__ = [
     "check_levels",
     "fold_norm",
     "gated_layers",
+    "is_gated",
+    "layers_matching",
     "level_edges",
     "saliency_penalty",
+    "scale_and_shift",
     "set_density",
     "set_image_densities",
     "set_levels",

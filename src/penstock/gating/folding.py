@@ -30,13 +30,8 @@ class Folded:
     gain: Tensor
 
 
-def fold_norm(layer: GatedConv2d) -> Folded:
-    """The layer in eval mode, without its norm."""
-    weight, shift = layer.conv.weight.detach().double(), layer.shift.detach().double()
-    shift = shift if layer.levels else shift[None]
-    norm = layer.norm
-    if isinstance(norm, nn.Identity):
-        return Folded(weight, shift, torch.ones_like(shift))
+def scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
+    """A batch norm in eval mode as scale · x + shift, in double precision; (level, channel) with levels."""
     if not isinstance(norm, _BatchNorm | LevelNorm2d):
         raise LayerError(f"its norm is a {type(norm).__name__}, expected a batch norm")
     if norm.running_mean is None or norm.running_var is None:
@@ -44,7 +39,21 @@ def fold_norm(layer: GatedConv2d) -> Folded:
             f"its {type(norm).__name__} has no running statistics, so it follows the batch; "
             "track_running_stats=True is needed"
         )
-    inverse = (norm.running_var.detach().double() + norm.eps).rsqrt().expand_as(shift)
-    bias = shift - norm.running_mean.detach().double() * inverse
+    scale = (norm.running_var.detach().double() + norm.eps).rsqrt()
+    weight, bias = (None, None) if isinstance(norm, LevelNorm2d) else (norm.weight, norm.bias)
+    if weight is not None:
+        scale = scale * weight.detach().double()
+    shift = -norm.running_mean.detach().double() * scale
+    return scale, shift if bias is None else shift + bias.detach().double()
+
+
+def fold_norm(layer: GatedConv2d) -> Folded:
+    """The layer in eval mode, without its norm."""
+    weight, shift = layer.conv.weight.detach().double(), layer.shift.detach().double()
+    shift = shift if layer.levels else shift[None]
+    if isinstance(layer.norm, nn.Identity):
+        return Folded(weight, shift, torch.ones_like(shift))
+    inverse, offset = (values.expand_as(shift) for values in scale_and_shift(layer.norm))
+    bias = shift + offset
     last = inverse[-1]
     return Folded(weight * last[:, None, None, None], bias * last / inverse, inverse / last)

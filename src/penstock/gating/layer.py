@@ -10,27 +10,16 @@ A channel whose π is 0 is exactly zero after the activation, so whoever reads i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
 
 from penstock.errors import LayerError
-from penstock.gating.fused import fits_norm_gate, norm_gate
+from penstock.gating.arithmetic import EQUATIONS, Arithmetic
 from penstock.gating.levels import LevelNorm2d, check_levels, check_takes_levels, level_edges
-from penstock.gating.summaries import SUMMARIES, summarise
-from penstock.gating.winners import check_density, winner_count, winners_take_all
-
-ZERO_PRESERVING: tuple[type[nn.Module], ...] = (
-    nn.Identity,
-    nn.ReLU,
-    nn.ReLU6,
-    nn.SiLU,
-    nn.GELU,
-    nn.Hardswish,
-    nn.LeakyReLU,
-)
-"""Activations with f(0) = 0: the only ones under which a suppressed channel stays exactly zero."""
+from penstock.gating.summaries import SUMMARIES
+from penstock.gating.winners import check_density, winner_count
+from penstock_runtime.densities import layers_matching
 
 
 class SaliencyPredictor(nn.Module):
@@ -51,10 +40,11 @@ class SaliencyPredictor(nn.Module):
         nn.init.kaiming_normal_(self.weight.data.t(), mode="fan_in", nonlinearity="relu")
         nn.init.ones_(self.bias)
 
-    def forward(self, x: Tensor, level: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, level: Tensor | None = None, arithmetic: Arithmetic | None = None) -> Tensor:
         """x: (batch, in channel, height, width) → (batch, out channel). level: ρ's row, if it has rows."""
         bias = self.bias if level is None else self.bias[level]
-        return torch.relu(summarise(x, self.summary) @ self.weight + bias)
+        summary = (arithmetic or EQUATIONS).summarise(x, self.summary)
+        return torch.relu(summary @ self.weight + bias)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, {self.weight.shape[1]}, summary={self.summary!r}"
@@ -84,10 +74,10 @@ class GatedConv2d(nn.Module):
             raise LayerError("a gated convolution carries its bias as `shift`; give a conv with bias=False")
         if norm is not None and norm.affine:
             raise LayerError("the gate takes the place of the norm's scale; give a norm with affine=False")
-        if activation is not None and not isinstance(activation, ZERO_PRESERVING):
+        if activation is not None and not _keeps_zero(activation, conv.out_channels):
             raise LayerError(
                 f"{type(activation).__name__} cannot follow a gate: a suppressed channel must stay zero, "
-                f"so only those with f(0) = 0 work: {', '.join(kind.__name__ for kind in ZERO_PRESERVING)}"
+                "so only activations with f(0) = 0 work, such as ReLU, SiLU or LeakyReLU"
             )
         self.conv = conv
         self.norm: nn.Module = nn.Identity() if norm is None else norm
@@ -99,7 +89,7 @@ class GatedConv2d(nn.Module):
         self.register_buffer("winners", torch.zeros((), dtype=torch.int64), persistent=False)
         self.image_winners: Tensor | None = None  # a count for each image instead; no state
         self.levels: tuple[float, ...] = ()
-        self.relu_follows = False  # training may then clamp at once; set by who knows the graph
+        self.arithmetic: Arithmetic = EQUATIONS  # training may give the layer a faster one for a while
         self._density = 1.0
         self.density = density
         self.saliency: Tensor | None = None  # g of the last forward, for the penalty
@@ -153,17 +143,10 @@ class GatedConv2d(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, in channel, height, width) → (batch, out channel, height', width')."""
         level = self.level()
-        self.saliency = self.gate(x, level)
+        self.saliency = self.gate(x, level, self.arithmetic)
         counts = self.winners if self.image_winners is None else self.image_winners
-        self.gains = winners_take_all(self.saliency, counts)
-        z = self.conv(x)
-        if self.training and fits_norm_gate(z, self.gains, self.norm, level):
-            assert isinstance(self.norm, nn.BatchNorm2d | LevelNorm2d)
-            return norm_gate(z, self.shift, self.gains, self.norm, self.activation, self.relu_follows, level)
-        leveled = isinstance(self.norm, LevelNorm2d)
-        shift = self.shift if level is None else self.shift[level]
-        features = (self.norm(z, level) if leveled else self.norm(z)) + shift[..., None, None]
-        return self.activation(self.gains[:, :, None, None] * features)
+        self.gains = self.arithmetic.choose(self, self.saliency, counts)
+        return self.arithmetic.features(self, x, self.gains, level)
 
     def __deepcopy__(self, memo: dict[int, object]) -> GatedConv2d:
         # The records of the last forward are not leaves, and torch refuses to copy those.
@@ -173,10 +156,17 @@ class GatedConv2d(nn.Module):
         memo[id(self)] = twin
         for key, value in self.__dict__.items():
             twin.__dict__[key] = None if key in ("saliency", "gains") else deepcopy(value, memo)
+        twin.arithmetic = EQUATIONS
         return twin
 
     def extra_repr(self) -> str:
         return f"density={self.density:g}"
+
+
+@torch.no_grad()
+def _keeps_zero(activation: nn.Module, channels: int) -> bool:
+    zero = torch.zeros(1, channels, 1, 1)
+    return not bool(activation(zero.to(next(activation.parameters(), zero))).any())
 
 
 def _rows(values: nn.Parameter, count: int) -> nn.Parameter:
@@ -190,10 +180,22 @@ def gated_layers(network: nn.Module) -> Iterator[tuple[str, GatedConv2d]]:
             yield name, module
 
 
+def is_gated(network: nn.Module) -> bool:
+    """Whether the network has any gated convolution."""
+    return any(True for _ in gated_layers(network))
+
+
 def set_density(network: nn.Module, density: float | Mapping[str, float]) -> None:
     """Set one density for all gated layers, or some layers' own: ``{name or pattern: number}``.
 
     Takes effect on the next forward; nothing is rebuilt. All values are checked before any is set.
+
+    >>> import penstock as ps
+    >>> gated = ps.zoo.pretrained("m_cifarnet-cifar10-any")
+    >>> ps.set_density(gated, 0.5)
+    >>> ps.set_density(gated, {"conv7": 1.0, "conv[01]": 0.75})
+    >>> tuple(layer.density for _, layer in gated_layers(gated))
+    (0.75, 0.75, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0)
     """
     layers = dict(gated_layers(network))
     if not layers:
@@ -205,10 +207,7 @@ def set_density(network: nn.Module, density: float | Mapping[str, float]) -> Non
         chosen = {}
         for pattern, given in density.items():
             value = check_density(given, where=f"density of layer {pattern!r}")
-            hits = [name for name in layers if name == pattern or fnmatchcase(name, pattern)]
-            if not hits:
-                raise LayerError(f"no gated layer is named {pattern!r}; there are: {', '.join(layers)}")
-            chosen.update(dict.fromkeys(hits, value))
+            chosen.update(dict.fromkeys(layers_matching(pattern, layers, "gated layer"), value))
     for name, value in chosen.items():
         layers[name].density = value
 
@@ -249,6 +248,11 @@ def saliency_penalty(network: nn.Module) -> Tensor:
     """Σ over layers of the batch mean of ‖g(x)‖₁, from the last forward: the paper's Lasso, before wta.
 
     Add ``1e-8 * saliency_penalty(network)`` to the task loss (the paper's λ).
+
+    >>> layer = GatedConv2d(nn.Conv2d(3, 8, 3, bias=False))
+    >>> loss = layer(torch.zeros(1, 3, 5, 5)).sum() + 1e-8 * saliency_penalty(layer)
+    >>> saliency_penalty(layer).item()  # of a black image every saliency is ρ = 1
+    8.0
     """
     saliencies = [(name, layer.saliency) for name, layer in gated_layers(network)]
     if not saliencies:

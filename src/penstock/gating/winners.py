@@ -10,26 +10,13 @@ import math
 import torch
 from torch import Tensor
 
-from penstock.errors import DensityError
+from penstock_runtime.densities import check_density
+
+__all__ = ["check_density", "winner_count", "winner_mask", "winners_take_all"]
 
 # d·C can land a hair above an integer in floating point (0.55 · 100 = 55.00000000000001); such a hair
 # must not buy one more channel.
 _ROUNDING = 1e-9
-
-
-def check_density(density: object, where: str = "density") -> float:
-    """Return `density` as a float in ]0, 1], or say what was wrong with it."""
-    try:
-        # Numpy and torch scalars are numbers; truth values and text are not, though float() takes them.
-        value = math.nan if isinstance(density, bool | str | bytes) else float(density)  # type: ignore[arg-type]
-    except (TypeError, ValueError, RuntimeError):
-        value = math.nan
-    if not 0.0 < value <= 1.0:
-        raise DensityError(
-            f"{where}: expected a number in ]0, 1], got {density!r}; "
-            "1.0 computes every channel, 0.5 the most salient half"
-        )
-    return value
 
 
 def winner_count(density: float, channels: int) -> int:
@@ -53,10 +40,13 @@ def winner_mask(saliency: Tensor, count: Tensor | int) -> Tensor:
     return ranks < count
 
 
-def winners_take_all(saliency: Tensor, count: Tensor | int) -> Tensor:
+def winners_take_all(saliency: Tensor, count: Tensor | int, choice: Tensor | None = None) -> Tensor:
     """The k largest magnitudes of each row kept, the rest zero; gradients flow through the kept ones only.
+
+    With `choice`, which stands as `saliency` does, its k largest magnitudes say which entries are kept.
 
     >>> winners_take_all(torch.tensor([[1.0, -3.0, 2.0]]), 2)
     tensor([[ 0., -3.,  2.]])
     """
-    return torch.where(winner_mask(saliency, count), saliency, torch.zeros_like(saliency))
+    mask = winner_mask(saliency if choice is None else choice, count)
+    return torch.where(mask, saliency, torch.zeros_like(saliency))

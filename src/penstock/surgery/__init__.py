@@ -15,9 +15,10 @@ from penstock.surgery.channels import (
 from penstock.surgery.explain import Convolution, Explanation, explain
 from penstock.surgery.flow import WeightLayer, channel_flow, weight_layers
 from penstock.surgery.insert import add_gates
+from penstock.surgery.operators import shape_of
 from penstock.surgery.remove import remove_unused
 from penstock.surgery.shrink import Removal, Width, keep_channels, removal_report
-from penstock.surgery.trace import shape_of, trace
+from penstock.surgery.trace import trace
 
 __all__ = [
     "Channels",

@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from penstock.errors import SurgeryError
-from penstock.gating import GatedConv2d
 from penstock.surgery.network import TracedNetwork
+from penstock.surgery.operators import Kind, use_of, use_of_module
+from penstock.surgery.operators.moving import DROPOUT, DROPOUT2D, IDENTITY
 
 NOTES = "penstock.notes"  # tuple[str, ...]: what the user should know about the capture
 OPAQUE = "penstock.opaque"  # {module name: why torch.fx could not look inside}
-_LEAVES = (GatedConv2d, _ConvNd, nn.Linear, _BatchNorm)
+_LEAVES = (Kind.GATED, Kind.WEIGHT, Kind.NORM)
 
 
 def capture(model: nn.Module) -> fx.GraphModule:
@@ -57,7 +57,7 @@ class _Tracer(fx.Tracer):
         self.failed: str | None = None
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        if module_qualified_name in self.opaque or isinstance(m, _LEAVES):
+        if module_qualified_name in self.opaque or use_of_module(m).operator.kind in _LEAVES:
             return True
         return _reads_its_mode(m) or super().is_leaf_module(m, module_qualified_name)
 
@@ -157,15 +157,16 @@ def _untie_from_mode(model: nn.Module, graph: fx.Graph, other: fx.Graph | None) 
             "the network's forward differs between train and eval mode; "
             f"captured is what it does in {now} mode",
         )
-    kinds = {nn.functional.dropout: nn.Dropout, nn.functional.dropout2d: nn.Dropout2d}
     for node, twin in pairs:
-        if node.kwargs.get("training") == twin.kwargs.get("training") or node.target not in kinds:
+        use = use_of(node)
+        same_mode = node.kwargs.get("training") == twin.kwargs.get("training")
+        if same_mode or node.op != "call_function" or use.operator not in (DROPOUT, DROPOUT2D):
             continue
         name = f"{node.name}_module"
         while hasattr(model, name):
             name += "_"
-        probability = node.args[1] if len(node.args) > 1 else node.kwargs.get("p", 0.5)
-        model.add_module(name, kinds[node.target](probability, bool(node.kwargs.get("inplace", False))))
+        module = use.operator.modules[0]
+        model.add_module(name, module(use.setting("p"), bool(use.setting("inplace"))))
         getattr(model, name).training = model.training
         with graph.inserting_after(node):
             call = graph.call_module(name, (node.args[0] if node.args else node.kwargs["input"],))
@@ -189,7 +190,7 @@ def _split_fused_norms(model: nn.Module, graph: fx.Graph) -> None:
             continue
         last = node
         for name, part in parts.items():
-            if isinstance(part, nn.Identity):
+            if part is None or use_of_module(part).operator is IDENTITY:
                 continue
             with graph.inserting_after(last):
                 call = graph.call_module(f"{node.target}.{name}", (last,))

@@ -74,6 +74,11 @@ def explain(network: nn.Module, example: Tensor | None = None, keep_dense: Seque
     """Every convolution of a network from `add_gates`: gated, or why not.
 
     For a network without gates give an `example` too, and it says what add_gates would do.
+
+    >>> import torch, penstock as ps
+    >>> found = ps.explain(ps.zoo.m_cifarnet(), torch.zeros(1, 3, 32, 32), keep_dense=["conv0"])
+    >>> len(found.gated), found["conv0"].reason
+    (7, "kept dense on request ('conv0')")
     """
     network = unwrapped(network)
     if isinstance(network, fx.GraphModule) and _RECORD in network.meta:
@@ -89,7 +94,7 @@ def explain(network: nn.Module, example: Tensor | None = None, keep_dense: Seque
     )
 
 
-def record(gated: fx.GraphModule, verdicts: Sequence[Verdict]) -> None:
+def remember(gated: fx.GraphModule, verdicts: Sequence[Verdict]) -> None:
     """Keep the verdicts with the network, so that `explain` can tell later."""
     gated.meta[_RECORD] = Explanation(tuple(_entry(verdict) for verdict in verdicts), capture_notes(gated))
 

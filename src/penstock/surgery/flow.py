@@ -13,16 +13,26 @@ Everything else (a batch norm of its own, a sigmoid, an ungated convolution) may
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
-from typing import Any
 
 from torch import fx, nn
 from torch.nn.modules.conv import _ConvNd
 
-from penstock.gating import GatedConv2d
 from penstock.surgery.channels import Channels, Dense, Gate, Silent, concat, meet, spread, union
-from penstock.surgery.ops import Kind, argument, is_inplace, kind_of, module_of
-from penstock.surgery.trace import shape_of
+from penstock.surgery.operators import (
+    Joined,
+    Kind,
+    Met,
+    Padded,
+    Product,
+    Repeated,
+    Same,
+    is_inplace,
+    kind_of,
+    shape_of,
+    tensor_inputs,
+    use_of,
+    way_of,
+)
 
 
 @dataclass(frozen=True)
@@ -31,8 +41,8 @@ class WeightLayer:
 
     `module` is what stands in the network (a GatedConv2d if gated); `weights` is the convolution or linear
     layer that holds the weights (the conv inside the gate, or `module` itself). `input` and `output` say
-    which channels can be nonzero; a gated layer's output is ``Gate(name, C)``. Shapes have the batch of the
-    traced example.
+    which channels can be nonzero; a gated layer's output is ``Gate(name, C)``. `product` is what it
+    multiplies for one image. Shapes have the batch of the traced example.
     """
 
     node: fx.Node
@@ -44,6 +54,7 @@ class WeightLayer:
     output: Channels
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
+    product: Product
 
 
 def channel_flow(traced: fx.GraphModule) -> dict[str, Channels]:
@@ -60,31 +71,31 @@ def weight_layers(traced: fx.GraphModule) -> list[WeightLayer]:
     flow, inputs = _analyse(traced)
     layers = []
     for node in traced.graph.nodes:
-        module = module_of(node)
-        weights = module.conv if isinstance(module, GatedConv2d) else module
-        if not isinstance(weights, _ConvNd | nn.Linear):
+        use = use_of(node)
+        if use.module is None or use.operator.product is None:
             continue
-        assert module is not None
-        source = _tensor_inputs(node)[0]
-        input_shape, output_shape = shape_of(source), shape_of(node)
+        gated = use.kind is Kind.GATED
+        weights = use.module.conv if gated else use.module
+        assert isinstance(weights, _ConvNd | nn.Linear)
+        input_shape, output_shape = shape_of(tensor_inputs(node)[0]), shape_of(node)
         assert input_shape is not None
         assert output_shape is not None
-        count = weights.in_features if isinstance(weights, nn.Linear) else weights.in_channels
+        product = use.operator.product(use.module, input_shape, output_shape)
         entering = inputs[node.name]
-        if entering is None or entering.count != count:
-            entering = Dense(count)  # a linear layer over the last of many axes
-        leaving = weights.out_features if isinstance(weights, nn.Linear) else weights.out_channels
+        if entering is None or entering.count != product.inputs:
+            entering = Dense(product.inputs)  # a linear layer over the last of many axes
         layers.append(
             WeightLayer(
                 node=node,
                 name=str(node.target),
-                module=module,
+                module=use.module,
                 weights=weights,
-                gated=isinstance(module, GatedConv2d),
+                gated=gated,
                 input=entering,
-                output=flow[node.name] if isinstance(module, GatedConv2d) else Dense(leaving),
+                output=flow[node.name] if gated else Dense(product.outputs),
                 input_shape=input_shape,
                 output_shape=output_shape,
+                product=product,
             )
         )
     return layers
@@ -96,7 +107,7 @@ def _analyse(traced: fx.GraphModule) -> tuple[dict[str, Channels], dict[str, Cha
     inputs: dict[str, Channels | None] = {}
     current: dict[fx.Node, Channels] = {}  # what a value holds now, after steps that overwrote it
     for node in traced.graph.nodes:
-        sources = _tensor_inputs(node)
+        sources = tensor_inputs(node)
         inputs[node.name] = current.get(sources[0]) if sources else None
         shape = shape_of(node)
         if node.op == "output" or shape is None or len(shape) < 2:
@@ -112,126 +123,35 @@ def _analyse(traced: fx.GraphModule) -> tuple[dict[str, Channels], dict[str, Cha
     return produced, inputs
 
 
-def _tensor_inputs(node: fx.Node) -> list[fx.Node]:
-    return [source for source in node.all_input_nodes if shape_of(source) is not None]
-
-
 def _result(node: fx.Node, shape: tuple[int, ...], current: dict[fx.Node, Channels]) -> Channels | None:
     kind = kind_of(node)
     if kind is Kind.GATED:
         return Gate(str(node.target), shape[1])
-    if kind is Kind.ADD:
-        return _sum(node, shape, current)
-    if kind is Kind.MULTIPLY:
-        return _product(node, shape, current)
-    if kind is Kind.CONCAT:
-        return _concatenation(node, shape, current)
-    sources = _tensor_inputs(node)
-    source = current.get(sources[0]) if sources else None
-    before = shape_of(sources[0]) if sources else None
-    if source is None or before is None:
-        return None
-    if kind in (Kind.ACTIVATION, Kind.PASS):
+    way = way_of(node)
+    if isinstance(way, Met):
+        return _sum(way, current) if kind is Kind.ADD else _product(way, current)
+    if isinstance(way, Joined):
+        found = [current.get(part) for part in way.parts]
+        known = [part for part in found if part is not None]
+        return concat(known) if len(known) == len(found) else None
+    source = None if way is None else current.get(way.source)
+    if source is None or way is None or isinstance(way, Same):
         return source
-    if kind is Kind.MOVE:
-        return _moved(source, before, shape)
-    if kind is Kind.REDUCE:
-        return source if spares_channels(node, len(before)) else None
-    if kind is Kind.SELECT:
-        return source if takes_all_channels(node.args[1]) else None
-    if kind is Kind.PAD:
-        return _padded(node, source, len(before))
-    return None
-
-
-def _operands(
-    node: fx.Node, shape: tuple[int, ...], current: dict[fx.Node, Channels]
-) -> list[Channels | None]:
-    """Each tensor operand's channels, or None if it is spread over the result's channels by broadcasting."""
-    found: list[Channels | None] = []
-    for argument_ in node.args[:2]:
-        if not isinstance(argument_, fx.Node) or shape_of(argument_) is None:
-            continue
-        own = shape_of(argument_)
-        assert own is not None
-        aligned = len(own) == len(shape) and own[1] == shape[1]
-        found.append(current.get(argument_) if aligned else None)
-    return found
-
-
-def _sum(node: fx.Node, shape: tuple[int, ...], current: dict[fx.Node, Channels]) -> Channels | None:
-    operands = _operands(node, shape, current)
-    if len(operands) != 2:  # a number was added
-        return operands[0] if 0 in node.args[:2] and operands else None
-    first, second = operands
-    return None if first is None or second is None else union(first, second)
-
-
-def _product(node: fx.Node, shape: tuple[int, ...], current: dict[fx.Node, Channels]) -> Channels | None:
-    known = [operand for operand in _operands(node, shape, current) if operand is not None]
-    return meet(*known) if known else None
-
-
-def _concatenation(
-    node: fx.Node, shape: tuple[int, ...], current: dict[fx.Node, Channels]
-) -> Channels | None:
-    parts = argument(node, 0, "tensors")
-    axis = argument(node, 1, "dim", 0)
-    if axis not in (1, 1 - len(shape)) or not isinstance(parts, list | tuple):
-        return None
-    found = [current.get(part) for part in parts]
-    return None if any(part is None for part in found) else concat(part for part in found if part is not None)
-
-
-def _moved(source: Channels, before: tuple[int, ...], after: tuple[int, ...]) -> Channels | None:
-    # A reshape keeps the order of the numbers, so equal leading axes mean equal channels.
-    if after[:2] == before[:2]:
-        return source
-    if len(after) == 2 and after[0] == before[0] and after[1] == prod(before[1:]):
-        return spread(source, prod(before[2:]))
-    return None
-
-
-def spares_channels(node: fx.Node, ndim: int) -> bool:
-    """Whether a reduction is over axes of the maps only."""
-    axes = argument(node, 1, "dim")
-    axes = (axes,) if isinstance(axes, int) else axes
-    if not isinstance(axes, list | tuple) or not axes:
-        return False
-    return all(isinstance(axis, int) and axis % ndim >= 2 for axis in axes)
-
-
-def takes_all_channels(index: Any) -> bool:
-    """Whether an index such as ``[:, :, ::2, ::2]`` leaves samples and channels alone."""
-    whole = slice(None, None, None)
-    return (
-        isinstance(index, tuple)
-        and len(index) >= 2
-        and index[0] == whole
-        and index[1] == whole
-        and all(isinstance(part, slice) for part in index)
-    )
-
-
-def _padded(node: fx.Node, source: Channels, ndim: int) -> Channels | None:
-    added = pads_channels(node, ndim)
-    if added is None:
-        return None
-    before, after = (Silent(width) for width in added)
+    if isinstance(way, Repeated):
+        return spread(source, way.factor)
+    assert isinstance(way, Padded)
+    before, after = Silent(way.before), Silent(way.after)
     return concat(part for part in (before, source, after) if part.count)
 
 
-def pads_channels(node: fx.Node, ndim: int) -> tuple[int, int] | None:
-    """How many zero channels F.pad puts before and after, or None if it does anything but pad with zeros."""
-    widths = argument(node, 1, "pad")
-    mode, value = argument(node, 2, "mode", "constant"), argument(node, 3, "value", None)
-    if not isinstance(widths, list | tuple) or not all(isinstance(width, int) for width in widths):
-        return None
-    if mode == "constant" and value not in (None, 0):
-        return None
-    beyond_maps = (*widths[2 * (ndim - 2) :], 0, 0)
-    if not any(beyond_maps):
-        return 0, 0
-    if len(beyond_maps) != 4 or mode != "constant" or min(beyond_maps) < 0:
-        return None
-    return beyond_maps[0], beyond_maps[1]
+def _sum(way: Met, current: dict[fx.Node, Channels]) -> Channels | None:
+    summands = [current.get(operand) for operand in way.whole]
+    if way.spread or not summands or (way.numbers and way.numbers != (0,)):
+        return None  # a constant makes every channel nonzero
+    known = [summand for summand in summands if summand is not None]
+    return union(*known) if len(known) == len(summands) else None
+
+
+def _product(way: Met, current: dict[fx.Node, Channels]) -> Channels | None:
+    known = [factor for operand in way.whole if (factor := current.get(operand)) is not None]
+    return meet(*known) if known else None

@@ -18,8 +18,8 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from penstock.errors import SurgeryError
 from penstock.gating import SUMMARIES, GatedConv2d, check_density
-from penstock.surgery.explain import record
-from penstock.surgery.ops import module_of
+from penstock.surgery.explain import remember
+from penstock.surgery.operators import module_of
 from penstock.surgery.sites import Site, find_sites
 from penstock.surgery.trace import trace, unwrapped
 
@@ -46,6 +46,11 @@ def add_gates(
     example: one input batch (batch, channel, height, width). density: d in ]0, 1], for all gated layers.
     init: "preserve" (equal outputs at density 1) or "paper". summary: "l1", "l2", "linf" or "variance".
     keep_dense: names or patterns of convolutions to leave alone. `explain` says what was done and why.
+
+    >>> import torch, penstock as ps
+    >>> gated = ps.add_gates(ps.zoo.m_cifarnet(), torch.zeros(1, 3, 32, 32), density=0.5)
+    >>> gated(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
     """
     density = check_density(density)
     if init not in _INITS:
@@ -61,7 +66,7 @@ def add_gates(
             _put_gate(traced, verdict.site, density, init, summary)
     traced.graph.lint()
     traced.recompile()
-    record(traced, verdicts)
+    remember(traced, verdicts)
     return traced
 
 

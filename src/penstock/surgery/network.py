@@ -2,17 +2,33 @@
 
     network.definition   which call made it, so that a checkpoint can name it
     network.preprocess   from raw images to its input
+    network.ranges       how large its values become, for int8 (penstock.quantizing.Ranges)
 
 torch.fx drops plain attributes when a GraphModule is made or copied.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import fx, nn
 
-CARRIED = ("definition", "preprocess")
+
+@contextmanager
+def eval_mode(network: nn.Module) -> Iterator[None]:
+    """The network in evaluation mode; afterwards every module has its own mode again (frozen norms too)."""
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+CARRIED = ("definition", "preprocess", "ranges")
 
 
 def carry(source: nn.Module, target: nn.Module) -> None:

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from penstock.errors import LayerError
 from penstock.gating import GatedConv2d
-from penstock.surgery.ops import Kind, kind_of
+from penstock.surgery.operators import shape_of, use_of_module
+from penstock.surgery.operators.sizes import names_sizes, write_sizes, written_sizes
 from penstock.surgery.ties import Slots, Ties, find_ties
-from penstock.surgery.trace import annotate_shapes, shape_of, trace
+from penstock.surgery.trace import annotate_shapes, trace
 
 REPORT = "penstock.removal"
 
@@ -89,11 +89,11 @@ def cut(traced: fx.GraphModule, ties: Ties, stay: set[int], example: Tensor) -> 
 
     with torch.no_grad():
         for name, slots in ties.reads.items():
-            _cut_layer(traced.get_submodule(name), kept(slots), kept(ties.writes[name]))
+            _cut_module(traced.get_submodule(name), kept(ties.writes[name]), kept(slots))
         for name, slots in ties.carries.items():
-            _cut_carrier(traced.get_submodule(name), kept(slots))
+            _cut_module(traced.get_submodule(name), kept(slots))
         for node in traced.graph.nodes:
-            if kind_of(node) is Kind.MOVE and node in ties.values:
+            if node in ties.values and names_sizes(node):
                 _refit_reshape(node, len(kept(ties.values[node])))
     traced.recompile()
     annotate_shapes(traced, example)
@@ -157,67 +157,42 @@ def _sizes(network: nn.Module) -> tuple[int, int]:
     return weights, sum(parameter.numel() for parameter in network.parameters())
 
 
-def _cut_layer(module: nn.Module, inputs: Tensor, outputs: Tensor) -> None:
-    weights = module.conv if isinstance(module, GatedConv2d) else module
-    assert isinstance(weights, nn.Conv2d | nn.Linear)
-    _cut_parameter(weights, "weight", outputs, 0)
-    _cut_parameter(weights, "weight", inputs, 1)
-    _cut_parameter(weights, "bias", outputs, 0)
-    if isinstance(weights, nn.Linear):
-        weights.in_features, weights.out_features = len(inputs), len(outputs)
-    else:
-        weights.in_channels, weights.out_channels = len(inputs), len(outputs)
-    if isinstance(module, GatedConv2d):
-        _cut_gate(module, inputs, outputs)
-
-
-def _cut_gate(layer: GatedConv2d, inputs: Tensor, outputs: Tensor) -> None:
-    width = layer.shift.shape[-1]
-    if len(outputs) < width:
-        layer.drop_levels()  # what the others know of their densities no longer fits
-    if isinstance(layer.norm, _BatchNorm):
-        _cut_carrier(layer.norm, outputs)
-    _cut_parameter(layer, "shift", outputs, -1)
-    _cut_parameter(layer.gate, "weight", inputs, 0)
-    _cut_parameter(layer.gate, "weight", outputs, 1)
-    _cut_parameter(layer.gate, "bias", outputs, -1)
-    if len(outputs) < width:
+def _cut_module(module: nn.Module, outputs: Tensor, inputs: Tensor | None = None) -> None:
+    """Cut a module down to the given channels, as its row in the table of operators says."""
+    cutting = use_of_module(module).operator.cutting
+    assert cutting is not None
+    narrower = isinstance(module, GatedConv2d) and len(outputs) < module.shift.shape[-1]
+    if narrower:
+        assert isinstance(module, GatedConv2d)
+        module.drop_levels()  # what the others know of their densities no longer fits
+    for name, axis in cutting.outputs.items():
+        _cut_tensor(module, name, outputs, axis)
+    for name, axis in cutting.inputs.items() if inputs is not None else ():
+        assert inputs is not None
+        _cut_tensor(module, name, inputs, axis)
+    cutting.refit(module)
+    if narrower:
+        assert isinstance(module, GatedConv2d)
         # As many winners as before: those that are gone never won anything.
-        layer.density = min(1.0, int(layer.winners) / len(outputs))
+        module.density = min(1.0, int(module.winners) / len(outputs))
 
 
-def _cut_carrier(module: nn.Module, channels: Tensor) -> None:
-    for name in ("weight", "bias"):
-        _cut_parameter(module, name, channels, 0)
-    if isinstance(module, _BatchNorm):
-        for name in ("running_mean", "running_var"):
-            buffer = getattr(module, name)
-            if buffer is not None:
-                setattr(module, name, buffer.index_select(0, channels.to(buffer.device)))
-        module.num_features = len(channels)
-    elif isinstance(module, nn.PReLU):
-        module.num_parameters = len(channels)
-    elif isinstance(module, nn.Conv2d):
-        module.in_channels = module.out_channels = module.groups = len(channels)
-
-
-def _cut_parameter(module: nn.Module, name: str, places: Tensor, axis: int) -> None:
+def _cut_tensor(module: nn.Module, path: str, places: Tensor, axis: int) -> None:
+    owner, _, name = path.rpartition(".")
+    module = module.get_submodule(owner)
     old = getattr(module, name, None)
-    if old is not None:
-        data = old.detach().index_select(axis, places.to(old.device))
-        setattr(module, name, nn.Parameter(data, requires_grad=old.requires_grad))
+    if old is None:
+        return
+    data = old.detach().index_select(axis, places.to(old.device))
+    kept = nn.Parameter(data, requires_grad=old.requires_grad) if isinstance(old, nn.Parameter) else data
+    setattr(module, name, kept)
 
 
 def _refit_reshape(node: fx.Node, width: int) -> None:
     """A reshape that names the number of channels gets the new number."""
     old = shape_of(node)
     assert old is not None
-    packed = len(node.args) > 1 and isinstance(node.args[1], list | tuple)
-    sizes = list(node.args[1]) if packed else list(node.args[1:])  # type: ignore[arg-type]
-    is_reshape = node.op != "call_module" and str(getattr(node.target, "__name__", node.target)) in (
-        "view",
-        "reshape",
-    )
-    if is_reshape and len(sizes) > 1 and sizes[1] == old[1]:
+    sizes, packed = written_sizes(node)
+    if len(sizes) > 1 and sizes[1] == old[1]:
         sizes[1] = width
-        node.args = (node.args[0], tuple(sizes)) if packed else (node.args[0], *sizes)
+        write_sizes(node, sizes, packed)

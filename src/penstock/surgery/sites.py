@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from torch import fx, nn
 from torch.nn.modules.batchnorm import SyncBatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from penstock.errors import LayerError
-from penstock.surgery.ops import Kind, kind_of, module_of
-from penstock.surgery.trace import opaque_modules, shape_of
+from penstock.gating import layers_matching
+from penstock.surgery.operators import Kind, kind_of, module_of, shape_of, use_of
+from penstock.surgery.trace import opaque_modules
 
 
 @dataclass(frozen=True)
@@ -72,12 +71,7 @@ def _matches(keep_dense: Sequence[str], convs: dict[str, _ConvNd]) -> dict[str, 
     patterns = (keep_dense,) if isinstance(keep_dense, str) else tuple(keep_dense)
     kept = {}
     for pattern in patterns:
-        hits = [name for name in convs if name == pattern or fnmatchcase(name, pattern)]
-        if not hits:
-            raise LayerError(
-                f"keep_dense: no convolution is named {pattern!r}; there are: {', '.join(convs)}"
-            )
-        kept.update(dict.fromkeys(hits, pattern))
+        kept.update(dict.fromkeys(layers_matching(pattern, convs, "convolution"), pattern))
     return kept
 
 
@@ -194,7 +188,5 @@ def _adds_features(node: fx.Node) -> bool:
 
 
 def _describe(node: fx.Node) -> str:
-    module = module_of(node)
-    if module is not None:
-        return f"{type(module).__name__} {node.target!r}"
-    return f"{getattr(node.target, '__name__', node.target)}"
+    title = use_of(node).title
+    return f"{title} {node.target!r}" if node.op == "call_module" else title

@@ -12,13 +12,8 @@ from dataclasses import dataclass, field
 from math import prod
 
 from torch import fx, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
 
-from penstock.gating import GatedConv2d
-from penstock.surgery.flow import pads_channels, spares_channels, takes_all_channels
-from penstock.surgery.ops import Kind, argument, kind_of, module_of
-from penstock.surgery.trace import shape_of
+from penstock.surgery.operators import Joined, Kind, Met, Repeated, Same, Use, shape_of, use_of, way_of
 
 Slots = list[int]
 
@@ -29,9 +24,8 @@ class Ties:
 
     reads: dict[str, Slots] = field(default_factory=dict)  # conv and linear: input channels
     writes: dict[str, Slots] = field(default_factory=dict)  # conv and linear: output channels
-    carries: dict[str, Slots] = field(
-        default_factory=dict
-    )  # depthwise conv, norm, PReLU: one parameter a channel
+    # Layers with one parameter (or filter) a channel: depthwise convolutions, norms and the like.
+    carries: dict[str, Slots] = field(default_factory=dict)
     values: dict[fx.Node, Slots] = field(default_factory=dict)  # every value with a channel axis
     _parents: list[int] = field(default_factory=list)
     _pinned: set[int] = field(default_factory=set)
@@ -80,70 +74,62 @@ def find_ties(traced: fx.GraphModule) -> Ties:
 
 def _follow(node: fx.Node, sources: list[fx.Node], ties: Ties, owners: Counter[int]) -> Slots | None:
     """The slots of the node's channels, or None if they cannot be followed."""
-    kind = kind_of(node)
-    if kind is Kind.SIZE:
+    use = use_of(node)
+    if use.kind is Kind.SIZE:
         return []
-    if kind in (Kind.WEIGHT, Kind.GATED):
-        return _through_weights(node, sources, ties, owners)
-    if kind in (Kind.ADD, Kind.MULTIPLY):
-        return _through_arithmetic(node, sources, ties)
-    if kind is Kind.CONCAT:
-        return _through_concat(node, sources, ties)
-    if len(sources) != 1 or (len(node.all_input_nodes) > 1 and kind is not Kind.MOVE):
+    if use.kind in (Kind.WEIGHT, Kind.GATED):
+        return _through_weights(use, sources, ties, owners)
+    cutting = use.operator.cutting
+    if use.module is not None and cutting is not None and cutting.carries(use.module):
+        return _carried(use, ties.values[sources[0]], ties, owners) if len(sources) == 1 else None
+    way = way_of(node)
+    if isinstance(way, Met):
+        return _through_arithmetic(way, ties)
+    if isinstance(way, Joined):
+        known = all(part in ties.values for part in way.parts)
+        return [slot for part in way.parts for slot in ties.values[part]] if known else None
+    if way is None or way.source not in ties.values or len(sources) != 1:
         return None
-    slots, before, after = ties.values[sources[0]], shape_of(sources[0]), shape_of(node)
-    if before is None or after is None:
-        return None
-    if kind is Kind.NORM:
-        return _carried(node, slots, ties, owners)
-    if kind is Kind.ACTIVATION:
-        per_channel = (
-            isinstance(module_of(node), nn.PReLU) and getattr(module_of(node), "num_parameters", 1) > 1
-        )
-        return _carried(node, slots, ties, owners) if per_channel else slots
-    if kind is Kind.PASS:
+    if len(node.all_input_nodes) > 1 and use.kind is not Kind.MOVE:
+        return None  # a reshape may read sizes besides; of others we do not know what the second input does
+    slots = ties.values[way.source]
+    if isinstance(way, Same):
         return slots
-    if kind is Kind.MOVE and after[:2] == before[:2]:
-        return slots
-    if kind is Kind.MOVE and len(after) == 2 and after[0] == before[0] and after[1] == prod(before[1:]):
-        return [slot for slot in slots for _ in range(prod(before[2:]))]
-    if kind is Kind.REDUCE and spares_channels(node, len(before)):
-        return slots
-    if kind is Kind.SELECT and takes_all_channels(node.args[1]):
-        return slots
-    if kind is Kind.PAD:
-        return _through_padding(node, slots, len(before), ties)
-    return None
+    if isinstance(way, Repeated):
+        return [slot for slot in slots for _ in range(way.factor)]
+    before, after = ties.new(way.before), ties.new(way.after)
+    ties.pin(before + after)
+    return before + slots + after
 
 
-def _through_weights(node: fx.Node, sources: list[fx.Node], ties: Ties, owners: Counter[int]) -> Slots | None:
-    module = module_of(node)
-    weights = module.conv if isinstance(module, GatedConv2d) else module
-    if not sources or not isinstance(weights, nn.Conv2d | nn.Linear) or not _plain(weights):
+def _through_weights(use: Use, sources: list[fx.Node], ties: Ties, owners: Counter[int]) -> Slots | None:
+    module, cutting = use.module, use.operator.cutting
+    if not sources or module is None or cutting is None or _shares_parameters(module, owners):
         return None
-    if _shares_parameters(module, owners):
+    weights = module.conv if use.kind is Kind.GATED else module
+    if not isinstance(weights, nn.Conv2d | nn.Linear) or not _plain(weights):
         return None
-    name, slots = str(node.target), ties.values[sources[0]]
+    assert use.node is not None
+    name, slots, shape = str(use.node.target), ties.values[sources[0]], shape_of(sources[0])
+    if cutting.carries(module):
+        return _carried(use, slots, ties, owners)
     if isinstance(weights, nn.Conv2d) and weights.groups > 1:
-        depthwise = weights.groups == weights.in_channels == weights.out_channels
-        return _carried(node, slots, ties, owners) if depthwise and module is weights else None
-    shape = shape_of(sources[0])
+        return None
     if isinstance(weights, nn.Linear) and (shape is None or len(shape) != 2):
         return None
     if name in ties.reads:  # runs again: both runs must see the same channels
         ties.join(ties.reads[name], slots)
         return ties.writes[name]
     ties.reads[name] = slots
-    ties.writes[name] = ties.new(
-        weights.out_features if isinstance(weights, nn.Linear) else weights.out_channels
-    )
+    ties.writes[name] = ties.new(weights.weight.shape[0])
     return ties.writes[name]
 
 
-def _carried(node: fx.Node, slots: Slots, ties: Ties, owners: Counter[int]) -> Slots | None:
+def _carried(use: Use, slots: Slots, ties: Ties, owners: Counter[int]) -> Slots | None:
     """A layer with one parameter (or filter) a channel: the same channels leave as entered."""
-    module, name = module_of(node), str(node.target)
-    if _shares_parameters(module, owners) or not isinstance(module, _BatchNorm | nn.PReLU | nn.Conv2d):
+    assert use.node is not None
+    name = str(use.node.target)
+    if _shares_parameters(use.module, owners):
         return None
     if name in ties.carries:
         ties.join(ties.carries[name], slots)
@@ -151,47 +137,21 @@ def _carried(node: fx.Node, slots: Slots, ties: Ties, owners: Counter[int]) -> S
     return slots
 
 
-def _through_arithmetic(node: fx.Node, sources: list[fx.Node], ties: Ties) -> Slots | None:
-    shape = shape_of(node)
-    if shape is None:
-        return None
-    whole: list[Slots] = []
-    for operand in node.all_input_nodes:
-        own = shape_of(operand)
-        if own is None:
-            continue  # a number
-        if operand.op == "get_attr" and prod(own) > 1:
+def _through_arithmetic(way: Met, ties: Ties) -> Slots | None:
+    for operand in (*way.whole, *way.spread):
+        if operand.op == "get_attr" and prod(shape_of(operand) or ()) > 1:
             return None
-        if operand in sources and len(own) == len(shape) and own[1] == shape[1]:
-            whole.append(ties.values[operand])
-        elif operand in sources:
-            ties.pin(ties.values[operand])  # one value for all channels, such as a spatial mask
+    whole = [ties.values[operand] for operand in way.whole if operand in ties.values]
     if not whole:
         return None
+    for operand in way.spread:  # one value for all channels, such as a spatial mask
+        ties.pin(ties.values.get(operand, []))
     for other in whole[1:]:
         ties.join(whole[0], other)
     return whole[0]
 
 
-def _through_concat(node: fx.Node, sources: list[fx.Node], ties: Ties) -> Slots | None:
-    shape, parts, axis = shape_of(node), argument(node, 0, "tensors"), argument(node, 1, "dim", 0)
-    if shape is None or axis not in (1, 1 - len(shape)) or not isinstance(parts, list | tuple):
-        return None
-    if not all(part in ties.values for part in parts):
-        return None
-    return [slot for part in parts for slot in ties.values[part]]
-
-
-def _through_padding(node: fx.Node, slots: Slots, ndim: int, ties: Ties) -> Slots | None:
-    added = pads_channels(node, ndim)
-    if added is None:
-        return None
-    before, after = ties.new(added[0]), ties.new(added[1])
-    ties.pin(before + after)
-    return before + slots + after
-
-
-def _plain(weights: _ConvNd | nn.Linear) -> bool:
+def _plain(weights: nn.Conv2d | nn.Linear) -> bool:
     kind = nn.Linear if isinstance(weights, nn.Linear) else nn.Conv2d
     return type(weights).forward is kind.forward and not hasattr(weights, "parametrizations")
 

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from penstock.errors import InputError, SurgeryError
-from penstock.gating import GatedConv2d
+from penstock.gating import GatedConv2d, gated_layers
 from penstock.surgery.capture import NOTES, OPAQUE, capture
-from penstock.surgery.network import carry
+from penstock.surgery.network import carry, eval_mode
+from penstock.surgery.operators import place_of
 
 _EXAMPLE_SAMPLES = 2  # enough for batch norms without running statistics, cheap for any image size
 
@@ -74,15 +75,6 @@ def check_example(model: nn.Module, example: Tensor) -> None:
         )
 
 
-def shape_of(node: fx.Node) -> tuple[int, ...] | None:
-    """The shape of the node's value, or None for what is not one tensor."""
-    if "shape" not in node.meta:
-        raise SurgeryError(
-            f"node {node.name!r} carries no shape; run penstock.surgery.trace(network, example) first"
-        )
-    return node.meta["shape"]
-
-
 def capture_notes(traced: fx.GraphModule) -> tuple[str, ...]:
     """What the capture could not keep, in words; usually empty."""
     return traced.meta.get(NOTES, ())
@@ -108,29 +100,25 @@ class _ShapeRecorder(fx.Interpreter):
 
 def annotate_shapes(traced: fx.GraphModule, example: Tensor) -> None:
     """Run `example` once, in eval mode, and write each value's shape into ``node.meta["shape"]``."""
-    modes = [(module, module.training) for module in traced.modules()]
     recorder = _ShapeRecorder(traced)
     devices = [example.device] if example.device.type == "cuda" else []
     try:
-        traced.eval()
         _check_channels(traced, example)
-        with torch.no_grad(), torch.random.fork_rng(devices=devices):
+        with eval_mode(traced), torch.no_grad(), torch.random.fork_rng(devices=devices):
             recorder.run(example[:_EXAMPLE_SAMPLES])
     except InputError:
         raise
     except Exception as error:
         reason = str(error).strip().split("\n")[0]
-        where = "" if recorder.at is None else f" at {_place(recorder.at)}"
+        where = "" if recorder.at is None else f" at {place_of(recorder.at)}"
         raise InputError(
             f"example: the network does not run on shape {tuple(example.shape)}; it stopped{where}: "
             f"{reason}. "
             "Give one batch of the size the network is made for"
         ) from error
     finally:
-        for module, mode in modes:
-            module.training = mode
-            if isinstance(module, GatedConv2d):
-                module.saliency = module.gains = None
+        for _, layer in gated_layers(traced):
+            layer.saliency = layer.gains = None
 
 
 def _check_channels(traced: fx.GraphModule, example: Tensor) -> None:
@@ -144,7 +132,3 @@ def _check_channels(traced: fx.GraphModule, example: Tensor) -> None:
                 f"example: its shape {tuple(example.shape)} has {example.shape[1]} channels, and "
                 f"the network's first convolution {node.target!r} expects {conv.in_channels}"
             )
-
-
-def _place(node: fx.Node) -> str:
-    return f"layer {node.target!r}" if node.op == "call_module" else f"step {node.name!r}"
