@@ -1,11 +1,13 @@
-"""CIFAR-10, image folders, the embedded sample; augmentation on batches; the way into a network."""
+"""CIFAR-10, Imagenette, image folders, the embedded sample; augmentation; the way into a network."""
 
 from penstock.datasets.arrays import ImageArrays, hold_out
 from penstock.datasets.augment import Augment
 from penstock.datasets.cifar import cifar10
 from penstock.datasets.embedded import sample
 from penstock.datasets.folder import ImageFolder, UnreadableImage, image_folder
-from penstock.datasets.preprocess import Preprocess
+from penstock.datasets.imagenette_parts import imagenette
+from penstock.datasets.photographs import Photographs, keep_decoded
+from penstock.datasets.preprocess import Preprocess, preprocess_of
 from penstock.datasets.protocol import Batch, Images
 
 __all__ = [
@@ -14,10 +16,14 @@ __all__ = [
     "ImageArrays",
     "ImageFolder",
     "Images",
+    "Photographs",
     "Preprocess",
     "UnreadableImage",
     "cifar10",
     "hold_out",
     "image_folder",
+    "imagenette",
+    "keep_decoded",
+    "preprocess_of",
     "sample",
 ]

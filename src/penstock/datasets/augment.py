@@ -17,6 +17,7 @@ class Augment:
     """What is done to a training image; the defaults leave it alone.
 
     colour: strength of random brightness, saturation and hue. size: the side it is scaled to at the end.
+    smallest_area: of a photograph, the least share of its area that a random cut keeps.
     """
 
     crop_padding: int = 0
@@ -25,6 +26,7 @@ class Augment:
     colour: float = 0.0
     size: int | None = None
     seed: int = 0
+    smallest_area: float = 0.08
 
     def __call__(self, images: Tensor, indices: Tensor, epoch: int, draw: torch.Generator) -> Tensor:
         """images: uint8 (n, c, h, w); indices: (n,), their places in the data set."""

@@ -9,7 +9,7 @@ looked up, no object called. A crafted file is a DataError.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ from penstock.errors import DataError
 
 PIXELS = 3072
 _LARGEST = 64 << 20  # an official batch has 31 MB
+_DEEPEST = 8
+_MOST_INSTRUCTIONS = 250_000  # an official batch has about 40,000: a label takes one, a file's name two
 
 
 @dataclass(frozen=True)
@@ -65,16 +67,39 @@ class _Refused(ValueError):
     """An instruction or a value that an official batch does not have."""
 
 
-def _array(made: Any) -> np.ndarray:
-    """The array that a record stands for, if it is a plain uint8 one in C order."""
+def read_weights(content: bytes, name: str) -> dict[str, np.ndarray]:
+    """A pickled dict of dicts of float32 arrays → {"outer/inner/…": array}. `name` is for errors."""
+    try:
+        return dict(_flat(_Reader(content).read(), ""))
+    except (_Refused, LookupError, TypeError, ValueError, struct.error) as error:
+        raise DataError(
+            f"{name}: not a dict of float32 arrays ({error or type(error).__name__}); nothing in it was run"
+        ) from error
+
+
+def _flat(value: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
+    if not isinstance(value, dict):
+        yield path, _array(value, "f4")
+        return
+    if path.count("/") > _DEEPEST:
+        raise _Refused(f"more than {_DEEPEST} dicts inside each other")
+    for key, inner in value.items():
+        yield from _flat(inner, f"{path}/{key}" if path else str(key))
+
+
+def _array(made: Any, code: str = "u1") -> np.ndarray:
+    """The array that a record stands for, if it is a plain one of that kind in C order."""
     if not isinstance(made, _Made) or made.maker.path not in _RECONSTRUCT:
         raise _Refused("its data are not a NumPy array")
     _, shape, kind, fortran, content = made.state
-    if not isinstance(kind, _Made) or kind.maker.path != _DTYPE or kind.arguments[0] not in (b"u1", "u1"):
-        raise _Refused("its data are not bytes")
+    known = isinstance(kind, _Made) and kind.maker.path == _DTYPE
+    if not known or kind.arguments[0] not in (code.encode(), code):
+        raise _Refused(f"its data are not of the kind {code}")
+    if isinstance(kind.state, tuple) and kind.state[1:2] in ((">",), (b">",)):
+        raise _Refused("its data have their bytes in the wrong order")
     if fortran is not False or not isinstance(content, bytes) or not isinstance(shape, tuple):
         raise _Refused("its data are not in C order")
-    return np.frombuffer(content, dtype=np.uint8).reshape(shape)
+    return np.frombuffer(content, dtype=f"<{code}").reshape(shape)
 
 
 class _Reader:
@@ -90,7 +115,7 @@ class _Reader:
 
     def read(self) -> dict[str, Any]:
         """Run to the end; the dict that is left, its keys as text."""
-        while True:
+        for _ in range(_MOST_INSTRUCTIONS):
             code = self._take(1)
             if code == b".":
                 break
@@ -98,6 +123,8 @@ class _Reader:
             if step is None:
                 raise _Refused(f"instruction {code!r} at byte {self.place - 1}")
             step(self)
+        else:
+            raise _Refused(f"more than {_MOST_INSTRUCTIONS:,} instructions")
         result = self.stack.pop()
         if self.stack or not isinstance(result, dict):
             raise _Refused("it does not hold one dict")
@@ -160,6 +187,8 @@ class _Reader:
         target = self.stack[-1]
         if type(target) is not dict or len(items) % 2:
             raise _Refused("items for something that is not a dict")
+        if not all(isinstance(key, bytes | str) for key in items[::2]):
+            raise _Refused("a key that is not text")  # hashing nested tuples can take forever
         target.update(zip(items[::2], items[1::2], strict=True))
 
     def _put_values(self, values: list[Any]) -> None:
@@ -184,6 +213,8 @@ _STEPS: dict[bytes, Callable[[_Reader], Any]] = {
     b"J": _push(lambda r: r._number("<i")),
     b"U": _push(lambda r: r._take(r._number("<B"))),
     b"T": _push(lambda r: r._take(r._number("<i"))),
+    b"C": _push(lambda r: r._take(r._number("<B"))),
+    b"B": _push(lambda r: r._take(r._number("<I"))),
     b"X": _push(lambda r: r._take(r._number("<I")).decode()),
     b"}": _push(lambda r: {}),
     b"]": _push(lambda r: []),

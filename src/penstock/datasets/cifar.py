@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 
 from penstock.datasets.arrays import ImageArrays
 from penstock.errors import DataError
+from penstock.files import write_atomically
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHA256 = {
@@ -83,17 +85,8 @@ def keep_arrays(arrays: Mapping[str, np.ndarray], source: str) -> Path:
         if found != expected:
             raise DataError(f"{source}: CIFAR-10 {key} is altered (SHA-256 {found}, expected {expected})")
     for key in SHA256:
-        path = array_path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        try:
-            with open(partial, "wb") as stream:
-                np.save(stream, arrays[key], allow_pickle=False)
-                stream.flush()
-                os.fsync(stream.fileno())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write = partial(np.save, arr=arrays[key], allow_pickle=False)
+        write_atomically(array_path(key), write)
     return array_path("train-images").parent
 
 

@@ -23,7 +23,11 @@ SHA256 = "658bc89049332ae3279df215777cd93e3400ae74f3abccc4744687af73686acf"
 
 
 def sample() -> ImageArrays:
-    """images: uint8 (1000, 3, 32, 32), in the order of the test set; labels: int64 (1000,)."""
+    """images: uint8 (1000, 3, 32, 32), in the order of the test set; labels: int64 (1000,).
+
+    >>> len(sample()), sample().classes[:3]
+    (1000, ('airplane', 'automobile', 'bird'))
+    """
     folder = resources.files("penstock.datasets") / "sample"
     try:
         notes = json.loads((folder / "cifar10-sample.json").read_text())

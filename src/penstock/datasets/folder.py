@@ -2,11 +2,13 @@
 
     data = image_folder("imagenet/train", size=224)
 
-Training images are cut out at random (8% to 100% of the area, 3:4 to 4:3), stretched to size × size, mirrored
-and recoloured, as the paper does; test images are scaled to 8/7 of the size and cut out in the middle. Which
-image looks how depends on (seed, epoch, place in the data set) only: not on the workers or processes.
+Training images are cut out at random (from `smallest_area`, 8%, to all of the area, 3:4 to 4:3), stretched to
+size × size, mirrored and recoloured, as the paper does; test images are scaled to 8/7 of the size and cut out
+in the middle. Which image looks how depends on (seed, epoch, place in the data set) only: not on the workers
+or processes.
 
-A file that cannot be decoded is skipped with an `UnreadableImage` warning that names it, and counted.
+A file that cannot be decoded, or claims more pixels than any camera takes, is skipped with an
+`UnreadableImage` warning that names it, and counted.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -28,10 +30,10 @@ from penstock.datasets.augment import Augment
 from penstock.datasets.preprocess import Preprocess
 from penstock.datasets.protocol import Batch, Own, whole
 from penstock.errors import DataError
+from penstock_runtime.images import FORMATS, check_pixels
 
 IMAGENET = Preprocess(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".pgm", ".gif", ".tif", ".tiff"})
-_SMALLEST_AREA = 0.08
 _SQUEEZE = math.log(4 / 3)
 _MOST_WORKERS = 8
 
@@ -156,25 +158,46 @@ class _Decoder(Dataset[Tensor | str]):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about metadata; pixels are what counts
-                with Image.open(path) as picture:
-                    return self._pixels(picture, place)
+                with open_checked(path) as picture:
+                    return pixels_of(upright(picture), self.size, self.augment, self.epoch, place)
         except Exception as error:  # Pillow raises a dozen kinds for damaged files
             return f"{path}: cannot be decoded ({type(error).__name__}: {error})"
 
-    def _pixels(self, picture: Image.Image, place: int) -> Tensor:
-        if self.augment is None:
-            return to_tensor(centre_cut(picture, self.size))
-        draw = torch.Generator().manual_seed(_mixed(self.augment.seed, self.epoch, place))
-        side = self.augment.size or self.size
-        images = to_tensor(random_cut(picture, side, draw))[None]
-        rest = replace(self.augment, crop_padding=0, size=None)  # the random cut stands for both
-        return rest(images, torch.tensor([place]), self.epoch, draw)[0]
+
+def open_checked(path: Path) -> Image.Image:
+    """A file's picture, not yet decoded: of a known format, and of no more pixels than a camera takes."""
+    picture = Image.open(path, formats=FORMATS)
+    try:
+        check_pixels(picture)
+    except ValueError:
+        picture.close()
+        raise
+    return picture
 
 
-def random_cut(picture: Image.Image, size: int, draw: torch.Generator) -> Image.Image:
+def pixels_of(picture: Image.Image, size: int, augment: Augment | None, epoch: int, place: int) -> Tensor:
+    """What a batch holds of a picture, uint8 (3, side, side): its middle, or with `augment` a random part."""
+    if augment is None:
+        return to_tensor(centre_cut(picture, size))
+    draw = torch.Generator().manual_seed(_mixed(augment.seed, epoch, place))
+    cut = random_cut(picture, augment.size or size, draw, augment.smallest_area)
+    rest = replace(augment, crop_padding=0, size=None)  # the random cut stands for both
+    return rest(to_tensor(cut)[None], torch.tensor([place]), epoch, draw)[0]
+
+
+def upright(picture: Image.Image) -> Image.Image:
+    """The picture turned as its EXIF orientation says; most need no turning and stay undecoded."""
+    if picture.getexif().get(ExifTags.Base.Orientation, 1) == 1:
+        return picture
+    return ImageOps.exif_transpose(picture)
+
+
+def random_cut(
+    picture: Image.Image, size: int, draw: torch.Generator, smallest_area: float = 0.08
+) -> Image.Image:
     """A random part of the picture, stretched to size × size: AlexNet's crops as they are done today."""
     share, bend, across, down = torch.rand(4, generator=draw).tolist()
-    area = _SMALLEST_AREA + (1 - _SMALLEST_AREA) * share
+    area = smallest_area + (1 - smallest_area) * share
     ratio = math.exp((2 * bend - 1) * _SQUEEZE)
     full_width, full_height = picture.size
     # Both sides at most the whole, so that very long pictures need no second try.

@@ -1,7 +1,23 @@
 """Recipes, schedules, one readable loop, resume."""
 
+from penstock.training.choices import Augmentation, Gates, Loss, Optimiser, Speed
+from penstock.training.epoch import Step
 from penstock.training.evaluate import Score, evaluate
-from penstock.training.loop import Step, TrainingResult, train
-from penstock.training.recipe import Recipe, paper_recipe
+from penstock.training.loop import TrainingResult, train
+from penstock.training.recipe import Recipe, finetune_recipe, paper_recipe
 
-__all__ = ["Recipe", "Score", "Step", "TrainingResult", "evaluate", "paper_recipe", "train"]
+__all__ = [
+    "Augmentation",
+    "Gates",
+    "Loss",
+    "Optimiser",
+    "Recipe",
+    "Score",
+    "Speed",
+    "Step",
+    "TrainingResult",
+    "evaluate",
+    "finetune_recipe",
+    "paper_recipe",
+    "train",
+]

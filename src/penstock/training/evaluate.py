@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from penstock.datasets import Images
+from penstock.datasets import Images, preprocess_of
 from penstock.errors import DataError
+from penstock.surgery.network import eval_mode
 
 
 @dataclass(frozen=True)
@@ -38,36 +40,35 @@ def evaluate(
     """Run every image of `data` through a network (in evaluation mode) or an engine.
 
     The images go in through `preprocess`, else the network's own, else the data set's.
+
+    >>> import torch, penstock as ps
+    >>> ps.evaluate(lambda x: torch.eye(10)[0].expand(len(x), 10), ps.datasets.sample()).top1
+    10.0
     """
-    prepare = preprocess or getattr(network, "preprocess", None) or data.preprocess
-    modes: list[tuple[nn.Module, bool]] = []
+    prepare = preprocess or preprocess_of(network, data)
     device = torch.device("cpu")
+    mode: AbstractContextManager[None] = nullcontext()
     if isinstance(network, nn.Module):
-        modes = [(module, module.training) for module in network.modules()]
-        network.eval()
+        mode = eval_mode(network)
         parameter = next(network.parameters(), None)
         device = device if parameter is None else parameter.device
     first = fifth = seen = skipped = 0
     loss = seconds = 0.0
-    try:
-        with torch.no_grad():
-            for batch in data.test_batches(batch_size):
-                skipped += batch.skipped
-                if not len(batch.labels):
-                    continue
-                x = prepare(batch.images.to(device))
-                labels = batch.labels.to(device)
-                begin = time.perf_counter()
-                logits = network(x)
-                seconds += time.perf_counter() - begin
-                ranked = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
-                first += int(ranked[:, 0].sum())
-                fifth += int(ranked.sum())
-                loss += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
-                seen += len(labels)
-    finally:
-        for module, training in modes:  # one by one: frozen norms stay frozen
-            module.training = training
+    with mode, torch.no_grad():
+        for batch in data.test_batches(batch_size):
+            skipped += batch.skipped
+            if not len(batch.labels):
+                continue
+            x = prepare(batch.images.to(device))
+            labels = batch.labels.to(device)
+            begin = time.perf_counter()
+            logits = network(x)
+            seconds += time.perf_counter() - begin
+            ranked = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
+            first += int(ranked[:, 0].sum())
+            fifth += int(ranked.sum())
+            loss += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
+            seen += len(labels)
     if not seen:
         raise DataError(f"{data.name}: there is no image to score ({skipped} could not be read)")
     return Score(100 * first / seen, 100 * fifth / seen, loss / seen, seen, seconds, skipped)

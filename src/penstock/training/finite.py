@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from penstock.errors import TrainingError
+
 
 def first_broken_layer(network: nn.Module, x: Tensor) -> str:
     """In words: where the first value that is not finite comes from when `network` sees `x`.
@@ -46,3 +48,12 @@ def _watcher(name: str, found: list[str]) -> Any:
         found.append(f"the first values that are not finite leave layer {name!r}{because}")
 
     return watch
+
+
+def not_finite(loss: Tensor, network: nn.Module, x: Tensor, epoch: int, step: int) -> TrainingError:
+    """The error that stops a run whose loss is no number, with the layer it began in."""
+    return TrainingError(
+        f"the loss became {float(loss.detach())} in epoch {epoch + 1}, step {step + 1}: "
+        f"{first_broken_layer(network, x)}. The state on disk is the last one saved. "
+        "Try a lower learning rate, a longer warm-up, or init='preserve' for the gates"
+    )

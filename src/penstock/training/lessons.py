@@ -14,6 +14,7 @@ from pathlib import Path
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 
 from penstock.errors import TrainingError
@@ -52,3 +53,21 @@ class Lessons:
             name = digest({}, "".join(sorted(self.fresh)))
             write_atomically(self.folder / f"{name}.safetensors", safetensors.torch.save(self.fresh))
             self.fresh = {}
+
+
+def teach(
+    teacher: nn.Module,
+    images: Tensor,
+    x: Tensor,
+    prepare: Callable[[Tensor], Tensor],
+    lessons: Lessons | None = None,
+) -> Tensor:
+    """The teacher's logits for a batch; it sees the images through its own preprocessing if it has one."""
+    own = getattr(teacher, "preprocess", None) or prepare
+
+    def ask() -> Tensor:
+        with torch.no_grad():
+            logits: Tensor = teacher(x if own == prepare else own(images))
+            return logits
+
+    return ask() if lessons is None else lessons.answer(images, ask)

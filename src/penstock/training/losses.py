@@ -9,18 +9,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from penstock.gating import LevelNorm2d, SaliencyPredictor, gated_layers
-from penstock.training.recipe import Recipe
+from penstock.training.choices import Loss
 
 
-def task_loss(logits: Tensor, labels: Tensor, recipe: Recipe, taught: Tensor | None) -> Tensor:
+def task_loss(logits: Tensor, labels: Tensor, choices: Loss, taught: Tensor | None) -> Tensor:
     """Cross entropy with the labels, mixed with the divergence from the teacher's logits if there are any."""
-    loss = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing)
+    loss = F.cross_entropy(logits, labels, label_smoothing=choices.label_smoothing)
     if taught is None:
         return loss
-    wanted = F.log_softmax(taught / recipe.temperature, dim=1)
-    given = F.log_softmax(logits / recipe.temperature, dim=1)
+    wanted = F.log_softmax(taught / choices.temperature, dim=1)
+    given = F.log_softmax(logits / choices.temperature, dim=1)
     divergence = F.kl_div(given, wanted, reduction="batchmean", log_target=True)
-    return (1 - recipe.distill) * loss + recipe.distill * recipe.temperature**2 * divergence
+    return (1 - choices.distill) * loss + choices.distill * choices.temperature**2 * divergence
 
 
 def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

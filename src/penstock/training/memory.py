@@ -11,8 +11,8 @@ import ctypes
 
 # Names and numbers from glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
-_M_MMAP_THRESHOLD = -3
-_LARGEST_MMAP_THRESHOLD = 32 << 20  # glibc refuses more
+_M_MMAP_MAX = -4
+_M_ARENA_MAX = -8
 _NEVER = 2**31 - 1
 
 
@@ -25,5 +25,9 @@ def keep_freed_memory() -> bool:
         set_option = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # musl, macOS, Windows
         return False
-    taken = set_option(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD) and set_option(_M_TRIM_THRESHOLD, _NEVER)
-    return bool(taken)
+    # Maps of photographs pass the largest threshold for mmap that glibc takes (32 MiB), so it is turned off.
+    # One arena for all threads: the backward pass runs in a thread of its own, and only the first arena can
+    # hold blocks of any size without mmap.
+    wishes = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _NEVER), (_M_ARENA_MAX, 1))
+    taken = [set_option(option, value) for option, value in wishes]
+    return all(taken)

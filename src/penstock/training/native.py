@@ -9,18 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from penstock.native import chosen_isa, native
+
 
 def trainer() -> Any:
     """The kernels for as many threads as torch uses."""
-    from penstock.engine.native import chosen_isa
-
     return _trainer(chosen_isa(), torch.get_num_threads())
 
 
 @cache
 def _trainer(isa: str, threads: int) -> Any:
-    from penstock.engine.native import native
-
     return native().Trainer(isa, threads)
 
 

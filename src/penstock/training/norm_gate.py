@@ -15,11 +15,13 @@ from types import EllipsisType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from penstock.gating.fused import Norm
+from penstock.gating import LevelNorm2d
 from penstock.training.native import channels_last, trainer
+
+Norm = nn.BatchNorm2d | LevelNorm2d
 
 
 class _NormGate(torch.autograd.Function):
@@ -28,11 +30,11 @@ class _NormGate(torch.autograd.Function):
         ctx: Any, z: Tensor, shift: Tensor, gains: Tensor, norm: Norm, clamps: bool, level: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         z = z.contiguous(memory_format=torch.channels_last)
-        groups = _groups(level, len(z))
+        groups = groups_of(level, len(z))
         mean, spread = torch.empty_like(gains), torch.empty_like(gains)
         for row, part in groups:
-            running = _running(norm, row)
-            found = _batch_statistics(z[part], norm, *running) if norm.training else _frozen(norm, *running)
+            running = running_of(norm, row)
+            found = _batch_statistics(z[part], norm, *running) if norm.training else frozen(norm, *running)
             mean[part], spread[part] = found
         shifts = shift if level is None else shift[level]
         scale = gains * spread
@@ -40,7 +42,7 @@ class _NormGate(torch.autograd.Function):
         out = torch.empty_like(z, memory_format=torch.channels_last)
         sums = torch.empty_like(gains)
         trainer().norm_apply(
-            channels_last(z), _rows(scale), _rows(offset), clamps, channels_last(out), _rows(sums)
+            channels_last(z), rows_of(scale), rows_of(offset), clamps, channels_last(out), rows_of(sums)
         )
         ctx.save_for_backward(z, shift, gains, mean, spread, scale, offset)
         ctx.clamps, ctx.training, ctx.level, ctx.groups = clamps, norm.training, level, groups
@@ -51,10 +53,10 @@ class _NormGate(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, of_sums: Tensor) -> tuple[Tensor | None, ...]:
         z, shift, gains, mean, spread, scale, offset = ctx.saved_tensors
         gradient = gradient.contiguous(memory_format=torch.channels_last)
-        given = (channels_last(z), channels_last(gradient), _rows(scale), _rows(offset))
+        given = (channels_last(z), channels_last(gradient), rows_of(scale), rows_of(offset))
         of_sums = of_sums.contiguous()
         total, product = torch.empty_like(gains), torch.empty_like(gains)
-        trainer().norm_sums(*given, _rows(of_sums), ctx.clamps, _rows(total), _rows(product))
+        trainer().norm_sums(*given, rows_of(of_sums), ctx.clamps, rows_of(total), rows_of(product))
         centred = spread * (product - mean * total)  # Σ h x̂, image by image
         shifts = shift if ctx.level is None else shift[ctx.level]
         to_gains = centred + shifts * total
@@ -66,24 +68,35 @@ class _NormGate(torch.autograd.Function):
             slope, constant = torch.zeros_like(own), torch.zeros_like(own)
             if ctx.training:
                 count = z[part].numel() // z.shape[1]
-                r, centre = spread[part][0], mean[part][0]  # the same for the whole group
-                slope = -r.square() * (gains[part] * centred[part]).sum(dim=0) / count
-                constant = -r * own / count - slope * centre
+                through = (gains[part] * centred[part]).sum(dim=0)
+                # μ and r are the same for the whole group.
+                slope, constant = through_statistics(own, through, mean[part][0], spread[part][0], count)
             trainer().norm_gradient(
                 channels_last(z[part]),
                 channels_last(gradient[part]),
-                _rows(scale[part]),
-                _rows(offset[part]),
-                _rows(of_sums[part]),
+                rows_of(scale[part]),
+                rows_of(offset[part]),
+                rows_of(of_sums[part]),
                 ctx.clamps,
-                _rows(slope),
-                _rows(constant),
+                rows_of(slope),
+                rows_of(constant),
                 channels_last(to_z[part]),
             )
         return to_z, to_shift, to_gains, None, None, None
 
 
-def _groups(level: Tensor | None, images: int) -> list[tuple[int | EllipsisType, slice]]:
+def through_statistics(
+    own: Tensor, through: Tensor, mean: Tensor, spread: Tensor, count: int | Tensor
+) -> tuple[Tensor, Tensor]:
+    """Slope and constant in z of what the batch's statistics add to ∂L/∂z; all (c,).
+
+    own: Σ π h; through: Σ π h x̂; count: the values that μ and r were taken over.
+    """
+    slope = -spread.square() * through / count
+    return slope, -spread * own / count - slope * mean
+
+
+def groups_of(level: Tensor | None, images: int) -> list[tuple[int | EllipsisType, slice]]:
     """Each level with its images, which lie side by side; `...` stands for a norm without levels."""
     if level is None:
         return [(..., slice(0, images))]
@@ -97,7 +110,7 @@ def _groups(level: Tensor | None, images: int) -> list[tuple[int | EllipsisType,
     ]
 
 
-def _running(norm: Norm, row: int | EllipsisType) -> tuple[Tensor, Tensor]:
+def running_of(norm: Norm, row: int | EllipsisType) -> tuple[Tensor, Tensor]:
     assert norm.running_mean is not None
     assert norm.running_var is not None
     return norm.running_mean[row], norm.running_var[row]
@@ -111,7 +124,7 @@ def _batch_statistics(z: Tensor, norm: Norm, mean: Tensor, variance: Tensor) -> 
         raise ValueError("a norm needs more than one value a channel to train on")
     sums, squares = z.new_empty(n, c), z.new_empty(n, c)
     pivot = z[0, :, 0, 0].clone()  # near the values, so that squares do not cancel
-    trainer().norm_moments(channels_last(z), _rows(pivot), _rows(sums), _rows(squares))
+    trainer().norm_moments(channels_last(z), rows_of(pivot), rows_of(sums), rows_of(squares))
     centre = sums.sum(dim=0, dtype=torch.float64) / count
     spread = (squares.sum(dim=0, dtype=torch.float64) / count - centre.square()).clamp_min_(0)
     found = (pivot + centre).float()
@@ -121,11 +134,11 @@ def _batch_statistics(z: Tensor, norm: Norm, mean: Tensor, variance: Tensor) -> 
     return found, (spread + norm.eps).rsqrt().float()
 
 
-def _frozen(norm: Norm, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+def frozen(norm: Norm, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     return mean, (variance + norm.eps).rsqrt()
 
 
-def _rows(x: Tensor) -> Any:
+def rows_of(x: Tensor) -> Any:
     return x.detach().numpy()
 
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 from penstock.errors import TrainingError
 
 
-def cut(count: int, parts: int) -> list[slice]:
+def divide(count: int, parts: int) -> list[slice]:
     """`count` things in `parts` neighbouring slices, the first ones longer by one where it does not divide.
 
-    >>> cut(5, 2)
+    >>> divide(5, 2)
     [slice(0, 3, None), slice(3, 5, None)]
     """
     if count < parts:
@@ -23,7 +23,7 @@ def cut(count: int, parts: int) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(edges)]
 
 
-class Shares:
+class Portions:
     """The parts of one process among several."""
 
     def __init__(self, process: int, processes: int, accumulate: int) -> None:
@@ -40,10 +40,10 @@ class Shares:
         """The same in single forwards, counted from the start of the own part, without `skipped` ones."""
         if skipped:
             own = self.own(count)
-            return cut(own.stop - own.start - skipped, self.accumulate)
+            return divide(own.stop - own.start - skipped, self.accumulate)
         slices = self._slices(count)
         start = slices[0].start
         return [slice(one.start - start, one.stop - start) for one in slices]
 
     def _slices(self, count: int) -> list[slice]:
-        return cut(count, self.parts)[self.first : self.first + self.accumulate]
+        return divide(count, self.parts)[self.first : self.first + self.accumulate]

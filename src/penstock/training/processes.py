@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from penstock.errors import TrainingError, import_extra
 from penstock.training.evaluate import Score
+from penstock.training.state import Part
 
 P = ParamSpec("P")
 
@@ -67,13 +68,22 @@ class Processes:
         votes = torch.tensor([float(mine)], device=self.device)
         return bool(self.accelerator.reduce(votes, "sum").item() == self.count)
 
-    def add_up(self, loss: float, hits: int, seen: int, skipped: int) -> tuple[float, int, int, int]:
+    def main_says(self, mine: bool) -> bool:
+        """What the main process says, in every process: clocks differ."""
+        if self.count == 1:
+            return mine
+        return bool(broadcast(torch.tensor([float(mine)], device=self.device)).item())
+
+    def summed(self, part: Part) -> Part:
         """The sums over all processes."""
         if self.count == 1:
-            return loss, hits, seen, skipped
-        sums = torch.tensor([loss, hits, seen, skipped], dtype=torch.float64, device=self.device)
-        total = self.accelerator.reduce(sums, "sum").tolist()
-        return total[0], int(total[1]), int(total[2]), int(total[3])
+            return part
+        sums = torch.tensor(
+            [part.loss, part.hits, part.seen, part.skipped], dtype=torch.float64, device=self.device
+        )
+        loss, *counts = self.accelerator.reduce(sums, "sum").tolist()
+        hits, seen, skipped = map(int, counts)
+        return Part(part.steps, loss, hits, seen, skipped, part.seconds)
 
     def once(self, measure: Callable[P, Score], *args: P.args, **kwargs: P.kwargs) -> Score:
         """The score that `measure` gives in the main process, in all."""
@@ -95,7 +105,7 @@ class Processes:
                 "all processes must see the same folder (a shared file system)"
             )
 
-    def share(self, network: nn.Module) -> None:
+    def hand_out(self, network: nn.Module) -> None:
         """The main process's weights and statistics to all."""
         if self.count > 1:
             for tensor in network.state_dict().values():

@@ -1,157 +1,163 @@
-"""What a training run is: one frozen dataclass, and the paper's own settings as a preset."""
+"""What a training run is: one frozen dataclass with a few parts, and presets.
+
+Recipe(epochs=5, density=0.5)
+Recipe(epochs=5, density=0.5, gates=Gates(density_schedule="anneal"), loss=Loss(distill=0.5))
+recipe.replace(density=0.7, warmup=0.2)     # by name, whichever part it is in
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Self
 
 from penstock.errors import TrainingError
-from penstock.gating import check_density, check_levels
+from penstock.gating import check_density
+from penstock.training.choices import (
+    Augmentation,
+    Choices,
+    Gates,
+    Loss,
+    Optimiser,
+    Speed,
+    check_positive,
+    check_whole,
+)
+
+_PARTS: dict[str, type[Choices]] = {
+    "optimiser": Optimiser,
+    "gates": Gates,
+    "loss": Loss,
+    "augmentation": Augmentation,
+    "speed": Speed,
+}
+_PART_OF = {one.name: part for part, kind in _PARTS.items() for one in fields(kind)}  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Every choice of a training run. A share is a fraction of the whole run, from 0 to 1."""
+class Recipe(Choices):
+    """Every choice of a training run: what most runs set, and five parts with the rest.
+
+    >>> Recipe(epochs=5, density=0.5).learning_rate
+    0.1
+    >>> Recipe(optimiser=Optimiser(warmup=0.2)) == Recipe().replace(warmup=0.2)
+    True
+    """
 
     epochs: int = 15
+    """Passes over the training images."""
     batch_size: int = 128
     """Images in one optimiser step, over all processes."""
-    accumulate: int = 1
-    """Split each process's part of a batch into this many forwards; gradients add up."""
     learning_rate: float = 0.1
     """Its peak, reached at the end of the warm-up."""
-    schedule: Literal["cosine", "linear", "step"] = "cosine"
-    warmup: float = 0.1
-    """Share of the run over which the learning rate rises from a tenth of its peak."""
-    step_epochs: int = 100
-    """With schedule="step": divide the learning rate by ten every so many epochs."""
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    """On convolution and linear weights only: not on gates, norms, shifts and biases."""
-    label_smoothing: float = 0.1
-
     density: float = 1.0
-    """The density the run ends at (with "any": the highest it draws)."""
-    density_schedule: Literal["fixed", "anneal", "paper", "any"] = "fixed"
-    """anneal: falls from 1 between two shares of the run; paper: 1, then ten points lower at each step;
-    any: drawn for each image, its lower end falling from 1 to `any_low` between the two shares."""
-    anneal_from: float = 0.15
-    anneal_to: float = 0.55
-    any_low: float = 0.2
-    """With "any": the lowest density drawn."""
-    any_full: float = 0.0
-    """With "any": the share of the images that get the highest density, which few of the others come near."""
-    any_levels: str = ""
-    """With "any": densities at which the layers get norms, β and ρ of their own, as "0.3,0.5,1.0". All get as
-    many images, or as many as their weights say: "0.3:2,0.5:2,1.0:1"."""
-    any_near: float = 0.5
-    """The share of a level's images that do not get its very density but any that is nearest to it."""
-    penalty: float = 1e-8
-    """λ, the weight of the Lasso on the saliencies."""
-
-    distill: float = 0.0
-    """Weight of the divergence from the teacher; the labels' loss has weight 1 - distill."""
-    temperature: float = 2.0
-    average: float = 0.0
-    """Decay, a step, of the averaged weights that are evaluated and saved; 0 turns averaging off."""
-    freeze_norms_at: float = 1.0
-    """From this share of the run on, norms keep their statistics: training sees what inference will."""
-
-    crop_padding: int = 4
-    flip: bool = True
-    cutout: int = 0
-    colour: float = 0.0
-    """Strength of random brightness, saturation and hue changes (the paper's; 0.1 is slight)."""
-    image_sizes: str = ""
-    """Smaller images early in the run, as "share:size,…"; "0:20,0.4:24,0.7:32" starts at 20×20."""
-
+    """The density the run ends at (with density_schedule="any": the highest it draws)."""
+    statistics: Literal["all", "winners"] = "all"
+    """Which images the norms of gated layers take their statistics from while training. all: the whole batch,
+    as in the paper; winners: for each channel, the images in which it won, so that a step on a CPU computes
+    winners only."""
     seed: int = 0
+    """All chance of the run comes from it: the order and changes of the images, dropout, drawn densities."""
     threads: int = 0
     """Torch threads; 0 leaves torch's own choice."""
-    channels_last: bool = True
-    compile: bool = False
-    winograd: bool = True
-    """On a CPU, 3×3 convolutions by Winograd's F(4×4, 3×3), and gated norms in native code: the same to about
-    1e-5, in half the time."""
+
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    gates: Gates = field(default_factory=Gates)
+    loss: Loss = field(default_factory=Loss)
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    speed: Speed = field(default_factory=Speed)
 
     def __post_init__(self) -> None:
+        for part, kind in _PARTS.items():
+            value = getattr(self, part)
+            if not isinstance(value, kind):
+                raise TrainingError(f"recipe.{part}: expected {kind.__name__}(…), got {value!r}")
         check_density(self.density, "recipe.density")
-        check_density(self.any_low, "recipe.any_low")
-        shares = (
-            "warmup",
-            "anneal_from",
-            "anneal_to",
-            "any_full",
-            "any_near",
-            "freeze_norms_at",
-            "distill",
-            "average",
-            "label_smoothing",
-        )
-        for name in shares:
-            value = getattr(self, name)
-            if not 0.0 <= value <= 1.0:
-                raise TrainingError(f"recipe.{name}: expected a number from 0 to 1, got {value!r}")
-        for name in ("epochs", "batch_size", "accumulate", "step_epochs"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise TrainingError(f"recipe.{name}: expected a whole number of at least 1, got {value!r}")
-        for name in ("learning_rate", "temperature"):
-            value = getattr(self, name)
-            if not 0.0 < value < float("inf"):
-                raise TrainingError(f"recipe.{name}: expected a positive number, got {value!r}")
-        self.sizes()
-        if self.any_levels and self.density_schedule != "any":
+        check_whole(self, "", "epochs", "batch_size")
+        check_positive(self, "", "learning_rate")
+        if self.statistics not in ("all", "winners"):
+            raise TrainingError(f'recipe.statistics: expected "all" or "winners", got {self.statistics!r}')
+        if self.gates.choice_noise and self.speed.compile:
             raise TrainingError(
-                f'recipe.any_levels goes with density_schedule="any", got "{self.density_schedule}"'
+                "recipe.gates.choice_noise changes at every step, which speed.compile would compile anew; "
+                "leave one of the two out"
             )
-        self.levels()
 
-    def sizes(self) -> tuple[tuple[float, int], ...]:
-        """`image_sizes` as ((share, size), …) in order; empty means the data's own size throughout."""
-        pairs: list[tuple[float, int]] = []
-        for item in filter(None, self.image_sizes.split(",")):
-            try:
-                share, size = item.split(":")
-                pairs.append((float(share), int(size)))
-            except ValueError:
-                raise TrainingError(
-                    f'recipe.image_sizes: expected "share:size,…" such as "0:20,0.6:32", got {item!r}'
-                ) from None
-        if pairs and (pairs != sorted(pairs) or pairs[0][0] != 0.0 or any(size < 1 for _, size in pairs)):
-            raise TrainingError(
-                f"recipe.image_sizes: shares must start at 0 and rise, got {self.image_sizes!r}"
-            )
-        return tuple(pairs)
+    @classmethod
+    def advice(cls, name: str, known: list[str]) -> str:
+        """What to write instead: a choice may belong to a part."""
+        if name in _PART_OF:
+            part = _PART_OF[name]
+            kind = _PARTS[part].__name__
+            return f"it is a choice of a part, Recipe({part}={kind}({name}=…)), or recipe.replace({name}=…)"
+        return super().advice(name, [*known, *_PART_OF])
 
-    def levels(self) -> tuple[float, ...]:
-        """The densities of `any_levels`, rising; empty without any."""
-        return tuple(level for level, _ in self._weighted_levels())
+    def replace(self, **choices: Any) -> Self:
+        """A copy with other choices, each by its own name or a whole part by the part's.
 
-    def level_weights(self) -> tuple[float, ...]:
-        """How often each level is drawn, relative to the others."""
-        return tuple(weight for _, weight in self._weighted_levels())
+        >>> Recipe().replace(density=0.7, label_smoothing=0.0).loss
+        Loss(label_smoothing=0.0, penalty=1e-08, distill=0.0, temperature=2.0)
+        """
+        own = {name: value for name, value in choices.items() if name not in _PART_OF}
+        for part in _PARTS:
+            inner = {name: value for name, value in choices.items() if _PART_OF.get(name) == part}
+            if inner:
+                own[part] = replace(own.get(part, getattr(self, part)), **inner)
+        return replace(self, **own)
 
-    def _weighted_levels(self) -> list[tuple[float, float]]:
-        if not self.any_levels:
-            return []
-        try:
-            pairs = [(*item.split(":"), "1")[:2] for item in self.any_levels.split(",")]
-            weights = [float(weight) for _, weight in pairs]
-            if not all(0.0 < weight < float("inf") for weight in weights):
-                raise ValueError("weights must be positive")
-            levels = check_levels([float(level) for level, _ in pairs], "recipe.any_levels")
-        except ValueError as error:
-            raise TrainingError(
-                'recipe.any_levels: expected rising densities such as "0.3,0.5,1.0" or, with weights, '
-                f'"0.3:2,0.5:2,1.0:1", got {self.any_levels!r}'
-            ) from error
-        return list(zip(levels, weights, strict=True))
+    def flat(self) -> dict[str, Any]:
+        """Every choice by its own name, without the parts.
 
-    def differences(self, other: dict[str, object]) -> list[str]:
-        """Fields whose value differs from the one recorded in `other`."""
-        mine = {field.name: getattr(self, field.name) for field in fields(self)}
-        return [name for name, value in mine.items() if name in other and other[name] != value]
+        >>> Recipe().flat()["warmup"]
+        0.1
+        """
+        own = {one.name: getattr(self, one.name) for one in fields(Recipe) if one.name not in _PARTS}
+        return own | {name: getattr(getattr(self, part), name) for name, part in _PART_OF.items()}
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Recipe:
+        """The recipe that a `run.toml` or a state recorded, in parts or, as by earlier versions, without.
+
+        A record from before a choice existed was made with what is now its default.
+
+        >>> Recipe.from_record({"epochs": 5, "warmup": 0.2}) == Recipe.from_record(
+        ...     {"epochs": 5, "optimiser": {"warmup": 0.2}}
+        ... )
+        True
+        """
+        choices: dict[str, Any] = {}
+        for name, value in record.items():
+            if name in _PARTS:
+                if not isinstance(value, Mapping):
+                    raise TrainingError(f"recipe.{name}: expected the choices of this part, got {value!r}")
+                _PARTS[name](**value)  # a name that is another part's is refused here
+                choices |= value
+            else:
+                choices[name] = value
+        return Recipe().replace(**choices)
+
+    def differences(self, other: Recipe) -> dict[str, tuple[Any, Any]]:
+        """The choices in which the two differ, by name: (this one's, the other's).
+
+        >>> Recipe(epochs=5).differences(Recipe(epochs=6))
+        {'epochs': (5, 6)}
+        """
+        own, others = self.flat(), other.flat()
+        return {name: (own[name], others[name]) for name in own if own[name] != others[name]}
+
+
+def finetune_recipe(epochs: int = 6, density: float = 0.5) -> Recipe:
+    """For gating a network that is trained already: a low rate, a density lowered bit by bit, a teacher.
+
+    The network's own dense form is the teacher that is meant, so labels are not smoothed on top of it.
+    """
+    return Recipe(
+        epochs=epochs,
+        learning_rate=0.02,
+        density=density,
+        gates=Gates(density_schedule="anneal", anneal_from=0.0, anneal_to=0.5),
+        loss=Loss(label_smoothing=0.0, distill=0.5),
+    )
 
 
 def paper_recipe(epochs: int = 300, density: float = 1.0) -> Recipe:
@@ -160,11 +166,8 @@ def paper_recipe(epochs: int = 300, density: float = 1.0) -> Recipe:
         epochs=epochs,
         batch_size=256,
         learning_rate=0.01,
-        schedule="step",
-        step_epochs=100,
-        warmup=0.0,
-        label_smoothing=0.0,
         density=density,
-        crop_padding=0,
-        colour=0.1,
+        optimiser=Optimiser(schedule="step", step_epochs=100, warmup=0.0),
+        loss=Loss(label_smoothing=0.0),
+        augmentation=Augmentation(crop_padding=0, colour=0.1),
     )

@@ -6,7 +6,6 @@ Each time the run goes on, a [[resumed]] table joins.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shlex
@@ -20,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 import torch
 from torch import nn
 
@@ -79,44 +79,17 @@ def write_record(
 
 
 def to_toml(record: Mapping[str, Any]) -> str:
-    """Nested mappings, lists of mappings, strings, numbers, booleans and lists of those, as TOML."""
-    return "\n".join(_tables(record, "")) + "\n"
+    """Nested mappings, lists, strings, numbers and booleans as TOML; what is None is left out."""
+    return tomli_w.dumps(_writable(record))
 
 
-def _tables(values: Mapping[str, Any], prefix: str) -> list[str]:
-    plain = {k: v for k, v in values.items() if not isinstance(v, Mapping) and not _is_table_list(v)}
-    lines = [f"{_key(name)} = {_value(value)}" for name, value in plain.items() if value is not None]
-    for name, value in values.items():
-        path = f"{prefix}{_key(name)}"
-        if isinstance(value, Mapping):
-            lines += ["", f"[{path}]", *_tables(value, f"{path}.")]
-        elif _is_table_list(value):
-            for entry in value:
-                lines += ["", f"[[{path}]]", *_tables(entry, f"{path}.")]
-    return lines
-
-
-def _is_table_list(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(entry, Mapping) for entry in value)
-
-
-def _key(name: str) -> str:
-    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else _text(name)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
+def _writable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_writable(key): _writable(one) for key, one in value.items() if one is not None}
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_value(entry) for entry in value)}]"
-    return _text(str(value))
-
-
-def _text(value: str) -> str:
-    # A JSON string is a TOML string but for the delete character and lone surrogates.
-    return json.dumps(value.encode(errors="replace").decode(), ensure_ascii=False).replace("\x7f", "\\u007f")
+        return [_writable(one) for one in value]
+    # A command line may hold bytes that are no text; TOML may not.
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
 def _data(part: str, data: Images) -> dict[str, Any]:

@@ -1,14 +1,15 @@
-"""The state of a run on disk: one safetensors file, written whole or not at all.
+"""The state of a run on disk: one safetensors file, written whole or not at all, and checked when it is read.
 
-Tensors: ``model.*``, ``average.*`` (averaged weights), ``momentum.*``. Metadata (JSON): the format version,
-the epochs done, the recipe, and the history of metrics. All chance is drawn from (seed, epoch), so no
-generator state needs to be kept.
+Tensors: ``model.*``, ``average.*`` (averaged weights), ``momentum.*`` and, inside an epoch, ``chance.*``
+(the generators of the images and the densities). Metadata: the format version, JSON under "state" (the epochs
+done, the part of the present one, the recipe, the history of metrics), and the SHA-256 of all that.
+All other chance is drawn from (seed, epoch, step), so no more generators need to be kept.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
+import math
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,27 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from penstock.errors import CheckpointError, TrainingError
-from penstock.files import write_atomically
+from penstock.errors import CheckpointError, DensityError, TrainingError
+from penstock.files import canonical, digest, read_plain, write_atomically
 from penstock.training.average import WeightAverage
 from penstock.training.recipe import Recipe
 
 STATE_FILE = "state.safetensors"
-_VERSION = "1"
+_VERSION = "2"
+_WITHOUT_CHECKSUM = "1"  # of earlier versions; read, never written
 _FREE_TO_CHANGE = ("threads",)  # what a resumed run may choose anew
+
+
+@dataclass
+class Part:
+    """How far the present epoch is: optimiser steps done, sums over their images, and the time they took."""
+
+    steps: int = 0
+    loss: float = 0.0
+    hits: int = 0
+    seen: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
 
 
 @dataclass
@@ -35,34 +49,67 @@ class RunState:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     recipe: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
+    part: Part = field(default_factory=Part)
 
 
 def save_state(state: RunState, path: Path) -> None:
     """Write the state atomically."""
-    metadata = {
-        "penstock-run": _VERSION,
-        "epoch": str(state.epoch),
-        "recipe": json.dumps(state.recipe),
-        "history": json.dumps(state.history),
-    }
+    said = canonical(
+        {
+            "epoch": state.epoch,
+            "part": asdict(state.part),
+            "recipe": state.recipe,
+            "history": state.history,
+        }
+    )
     tensors = {name: tensor.detach().contiguous() for name, tensor in state.tensors.items()}
+    metadata = {"penstock-run": _VERSION, "state": said, "sha256": digest(tensors, said)}
     write_atomically(path, safetensors.torch.save(tensors, metadata))
 
 
 def load_state(path: Path) -> RunState:
-    """Read a state that `save_state` wrote."""
+    """Read a state that `save_state` wrote; every field is checked, and every bit by the checksum."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            if metadata.get("penstock-run") != _VERSION:
-                raise CheckpointError(f"{path}: not the state of a Penstock run of version {_VERSION}")
+            if metadata.get("penstock-run") not in (_VERSION, _WITHOUT_CHECKSUM):
+                raise CheckpointError(
+                    f"{path}: not the state of a Penstock run of version {_VERSION}; finish the run with the "
+                    "version that began it, or delete the file to start over"
+                )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        epoch, recipe, history = (json.loads(metadata[key]) for key in ("epoch", "recipe", "history"))
-    except (OSError, KeyError, json.JSONDecodeError, safetensors.SafetensorError) as error:
+        if metadata["penstock-run"] == _WITHOUT_CHECKSUM:
+            old = {key: read_plain(metadata[key]) for key in ("epoch", "recipe", "history")}
+            return _checked(old | {"part": {}}, tensors)
+        if metadata["sha256"] != digest(tensors, metadata["state"]):
+            raise ValueError("its content does not match its checksum, so it was altered or damaged")
+        return _checked(read_plain(metadata["state"]), tensors)
+    except CheckpointError:
+        raise
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
         raise CheckpointError(
             f"{path}: cannot be read as the state of a run ({error}); delete it to start the run over"
         ) from error
-    return RunState(int(epoch), tensors, recipe, history)
+
+
+def _checked(said: dict[str, Any], tensors: dict[str, Tensor]) -> RunState:
+    epoch, recipe, history = said["epoch"], said["recipe"], said["history"]
+    if type(epoch) is not int or epoch < 0:
+        raise ValueError(f"epoch {epoch!r}: expected a whole number of at least 0")
+    if not isinstance(recipe, dict) or not recipe:
+        raise ValueError(f"recipe {recipe!r}: expected its fields")
+    lines = history if isinstance(history, list) else [None]
+    if [line.get("epoch") if isinstance(line, dict) else None for line in lines] != [*range(1, epoch + 1)]:
+        raise ValueError(f"history: expected the metrics of {epoch} epochs, one after the other")
+    part = Part(**said["part"])
+    for one in fields(Part):
+        value = getattr(part, one.name)
+        whole = type(value) is int and value >= 0
+        if not (whole or (one.type == "float" and type(value) is float and math.isfinite(value))):
+            raise ValueError(f"{one.name} of the present epoch: {value!r}")
+    if not any(name.startswith("model.") for name in tensors):
+        raise ValueError("it holds no network")
+    return RunState(epoch, tensors, recipe, history, part)
 
 
 def collect(network: nn.Module, optimiser: Any, average: WeightAverage | None) -> dict[str, Tensor]:
@@ -78,6 +125,20 @@ def collect(network: nn.Module, optimiser: Any, average: WeightAverage | None) -
     return tensors
 
 
+def collect_chance(**generators: torch.Generator) -> dict[str, Tensor]:
+    """The generators of a part of an epoch."""
+    return {f"chance.{name}": one.get_state() for name, one in generators.items()}
+
+
+def restore_chance(state: RunState, **generators: torch.Generator) -> None:
+    """Put the generators where they stood when the part was saved."""
+    try:
+        for name, one in generators.items():
+            one.set_state(state.tensors[f"chance.{name}"])
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise TrainingError(f"{STATE_FILE}: its generators cannot be restored ({error})") from error
+
+
 def resume(
     path: Path,
     network: nn.Module,
@@ -87,12 +148,7 @@ def resume(
 ) -> RunState:
     """Put the state at `path` back into the network, the optimiser and the average."""
     state = load_state(path)
-    changed = [name for name in recipe.differences(state.recipe) if name not in _FREE_TO_CHANGE]
-    if changed:
-        said = ", ".join(f"{n} was {state.recipe[n]!r} and is now {getattr(recipe, n)!r}" for n in changed)
-        raise TrainingError(
-            f"{path}: the run was started with another recipe ({said}); use the same or another folder"
-        )
+    check_same(path, state.recipe, recipe)
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "momentum": {}, "average": {}}
     for name, tensor in state.tensors.items():
         kind, _, rest = name.partition(".")
@@ -114,6 +170,24 @@ def resume(
             "use the MODEL it was started with, or another folder"
         ) from error
     return state
+
+
+def check_same(path: Path, recorded: dict[str, Any], recipe: Recipe) -> None:
+    """Refuse to go on with another recipe than the one the state at `path` recorded."""
+    try:
+        before = Recipe.from_record(recorded)
+    except (TrainingError, DensityError) as error:
+        raise CheckpointError(f"{path}: its recipe cannot be read ({error})") from error
+    changed = [
+        f"{name} was {was!r} and is now {now!r}"
+        for name, (was, now) in before.differences(recipe).items()
+        if name not in _FREE_TO_CHANGE
+    ]
+    if changed:
+        raise TrainingError(
+            f"{path}: the run was started with another recipe ({', '.join(changed)}); use the same or "
+            "another folder"
+        )
 
 
 def remove_leftovers(folder: Path) -> None:
