@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
@@ -20,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from penstock.errors import PruningError
-from penstock.gating import GatedConv2d
-from penstock.pruning.protocol import Budget, LayerCut, Pruned
-from penstock.pruning.removable import Removable, find_removable, mask_channels
+from penstock.pruning.cutting import cut_channels, find_channels
+from penstock.pruning.protocol import Budget, Pruned
+from penstock.pruning.removable import Removable
 from penstock.surgery.ties import Ties
 
 
@@ -46,35 +45,19 @@ class NetworkSlimming:
 
     def prune(self, network: nn.Module, example: Tensor, budget: Budget) -> Pruned:
         """A copy without the least important channels; its outputs are those of the masked network."""
-        if any(isinstance(module, GatedConv2d) for module in network.modules()):
-            raise PruningError("the network is gated: its norms have no scales to go by; prune before gating")
-        found = find_removable(network, example)
+        found = find_channels(network, example)
         ranked = rank(found)
         if not ranked:
             why = "; ".join(f"{layer}: {reason}" for layer, reason in found.left_alone.items())
             raise PruningError(f"{type(network).__name__} has no channel to remove ({why or 'no layers'})")
         count = _how_many(found, ranked, budget)
-        gone = {channel.root for channel in ranked[:count]}
-        macs, after = found.macs(), found.macs(gone)
-        widths = {layer.name: int(layer.weights.weight.shape[0]) for layer in found.layers}
-        cuts = []
-        for layer, width in widths.items():
-            slots = found.outputs(layer)
-            kept = found.left(slots, gone) if slots else range(width)
-            cuts.append(LayerCut(layer, width, tuple(kept), macs[layer], after[layer]))
-        masked = deepcopy(found.traced).eval()
-        mask_channels(masked, found.ties, gone)
-        small: nn.Module = found.without(gone, example)
-        _check(masked, small, example)
-        return Pruned(
-            network=small,
-            layers=tuple(cuts),
+        total = found.channels()
+        return cut_channels(
+            found,
+            {channel.root for channel in ranked[:count]},
+            example,
             threshold=ranked[min(count, len(ranked) - 1)].importance,
-            channels_before=found.channels(),
-            channels_after=found.channels() - sum(channel.layers for channel in ranked[:count]),
-            weights_before=_weights(network),
-            weights_after=_weights(small),
-            left_alone=found.left_alone,
+            channels=(total, total - sum(channel.layers for channel in ranked[:count])),
         )
 
 
@@ -158,20 +141,3 @@ def _how_many(found: Removable, ranked: list[Channel], budget: Budget) -> int:
             f"{saving(len(ranked)):.4g} is the most that can be had"
         )
     return count
-
-
-def _check(masked: nn.Module, small: nn.Module, example: Tensor) -> None:
-    """The smaller network must answer as the masked one does, or a wrong network would be handed out."""
-    with torch.no_grad():
-        wanted, given = masked(example[:1]), deepcopy(small).eval()(example[:1])
-    if wanted.shape != given.shape or not torch.allclose(
-        wanted, given, rtol=1e-3, atol=1e-3 * float(wanted.abs().max())
-    ):
-        raise PruningError(
-            f"{type(small).__name__}: without the channels it answers otherwise than with them masked; "
-            "its channels flow in a way that cannot be cut"
-        )
-
-
-def _weights(network: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in network.parameters())

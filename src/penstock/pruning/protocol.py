@@ -1,18 +1,29 @@
-"""What every pruning method shares: a network, data and a budget go in, a smaller network comes out.
+"""What every method shares: a network, data and a budget go in, a cheaper network comes out.
 
-A method joins by having a `name`, a `penalty` that prepares the network while it trains, and a `prune` that
-makes it smaller; `stages.prune_in_stages` does the training around them, the same for every method.
+A method joins by having a `name` and a `prune` that makes the network cheaper; `stages.prune_in_stages` does
+the training around it, the same for every method.
+
+    prune → Pruned      a smaller dense network: channels are gone for good
+          → Skipping    a network as wide as before, whose layers skip work image by image or pixel by pixel
+
+What a method may have besides, each a protocol of its own below: images to look at (`LooksAtImages`), a term
+of the loss (`AddsToLoss`) or something to do after every epoch (`ActsOnEpochs`) before the cut, and a loss of
+its own in the training after it (`Trains`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
 from penstock.errors import PruningError
+
+EpochHook = Callable[[nn.Module, float], None]
+"""Called with the network and the share of its training that is done: before it (0.0), then every epoch."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +101,117 @@ class Pruned:
         return 1 - self.channels_after / max(1, self.channels_before)
 
 
+@dataclass(frozen=True)
+class Calibration:
+    """Training images that a method may look at while it decides; never those that a row is scored on.
+
+    images: (n, channel, height, width), as the network takes them; labels: (n,).
+    """
+
+    images: Tensor = field(repr=False)
+    labels: Tensor = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def split(self, count: int) -> tuple[Calibration, Calibration]:
+        """(all but the last `count` images, the last `count`): one part to fit, one to score."""
+        if not 0 < count < len(self):
+            raise PruningError(f"cannot hold out {count} of {len(self)} images; give more images")
+        return (
+            Calibration(self.images[:-count], self.labels[:-count]),
+            Calibration(self.images[-count:], self.labels[-count:]),
+        )
+
+
+@dataclass(frozen=True)
+class Cost:
+    """MACs an image, on average: dense, as the method's authors count them, and as they are executed here."""
+
+    dense: float
+    authors: float
+    executed: float
+
+    @property
+    def saving(self) -> float:
+        """How many times fewer MACs, by the authors' count."""
+        return self.dense / self.authors
+
+
+@dataclass(frozen=True)
+class Skipping:
+    """A network that skips work: its layers are all there, and each image, or each pixel, uses some.
+
+    `kind`: "gated" (channels, runs in the engine) or "pixels". `cost` counts a network of this kind, trained
+    or not, on images as it takes them. `left_alone` says why a layer never skips. `plain`: from the trained
+    network to one that a checkpoint and the engine take; None if there is none. It needs each image's own
+    counts: `densities` gives them, as {layer: share}, from the trained network and images.
+    """
+
+    network: nn.Module = field(repr=False)
+    kind: str
+    cost: Callable[[nn.Module, Tensor], Cost] = field(repr=False)
+    left_alone: dict[str, str] = field(default_factory=dict)
+    plain: Callable[[nn.Module], nn.Module] | None = field(default=None, repr=False)
+    densities: Callable[[nn.Module, Tensor], list[dict[str, float]]] | None = field(default=None, repr=False)
+
+
 class Method(Protocol):
-    """A way to decide which channels go."""
+    """A way to decide what goes."""
 
     @property
     def name(self) -> str:
         """What `penstock prune --method` calls it."""
 
-    def penalty(self, network: nn.Module) -> Tensor | None:
-        """Added to the loss in the training before the cut; None for a method that prepares nothing."""
+    def prune(self, network: nn.Module, example: Tensor, budget: Budget) -> Pruned | Skipping:
+        """A cheaper copy of `network`. example: (batch, channel, height, width), the network's input."""
 
-    def prune(self, network: nn.Module, example: Tensor, budget: Budget) -> Pruned:
-        """A smaller copy of `network`. example: (batch, channel, height, width), the network's input."""
+
+@runtime_checkable
+class LooksAtImages(Protocol):
+    """A method that decides by looking at images; its `prune` takes them as `data`."""
+
+    @property
+    def images(self) -> int:
+        """How many it wants."""
+
+    def prune(
+        self, network: nn.Module, example: Tensor, budget: Budget, data: Calibration | None = None
+    ) -> Pruned | Skipping: ...
+
+
+@runtime_checkable
+class AddsToLoss(Protocol):
+    """A method that prepares the network for the cut while it trains before it."""
+
+    def penalty(self, network: nn.Module) -> Tensor | None:
+        """Added to the loss of every batch; None if this network needs no preparation."""
+
+
+@runtime_checkable
+class ActsOnEpochs(Protocol):
+    """A method that changes the network after every epoch of the training before the cut."""
+
+    def epoch_hook(self, network: nn.Module, example: Tensor, budget: Budget) -> EpochHook: ...
+
+
+@runtime_checkable
+class Trains(Protocol):
+    """A method whose network learns with a loss of its own, or changes from epoch to epoch, after `prune`."""
+
+    def batch_loss(self, network: nn.Module, logits: Tensor, labels: Tensor) -> Tensor | None:
+        """Added to the task loss of every batch. logits: (batch, class); labels: (batch,)."""
+
+    def after_epoch(self, network: nn.Module, share: float) -> None:
+        """After each epoch (and before the first, with share 0): share of the training that is done."""
+
+
+def need_images(data: Calibration | None, method: str, least: int = 1) -> Calibration:
+    """`data`, or an error that says how many images `method` needs."""
+    given = 0 if data is None else len(data)
+    if data is None or given < least:
+        raise PruningError(
+            f"{method} decides by looking at images: expected at least {least}, got {given}; "
+            "give more with `data`, or with --images on the command line"
+        )
+    return data

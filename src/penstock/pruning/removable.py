@@ -14,7 +14,6 @@ from collections.abc import Collection
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import Any
 
 import torch
@@ -56,14 +55,16 @@ class Removable:
         """{layer: MACs for one image} without the roots `gone`."""
         counts: dict[str, int] = {}
         for layer in self.layers:
-            shape, weight = layer.output_shape, layer.weights.weight.shape
-            positions = prod(shape[1:-1]) if isinstance(layer.weights, nn.Linear) else prod(shape[2:])
-            outputs, inputs = weight[0], weight[1]
+            product = layer.product
+            outputs, inputs = (
+                product.outputs,
+                product.inputs // product.groups,
+            )  # inputs that one output reads
             if layer.name in self.ties.reads:
                 inputs = len(self.left(self.ties.reads[layer.name], gone))
             if self.outputs(layer.name):
                 outputs = len(self.left(self.outputs(layer.name), gone))
-            runs = positions * outputs * inputs * prod(weight[2:])
+            runs = product.positions * outputs * inputs * product.taps
             counts[layer.name] = counts.get(layer.name, 0) + runs
         return counts
 

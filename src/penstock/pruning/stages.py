@@ -1,15 +1,15 @@
-"""The training around a pruning method: a network, data and a plan in; the smaller, fine-tuned network out.
+"""The training around a method: a network, data and a plan in; the cheaper, fine-tuned network out.
 
-    for each round:  train with the method's penalty → cut down to the round's share of the budget → fine-tune
+    for each round:  train with the method's penalty → cut down to the round's share of the budget
+                     → measure the norms anew → fine-tune
     at the end:      gates on top of the smaller network, trained at their density (the paper's NS+FBS)
 
-Each stage trains in a folder of its own and goes on where it stopped. A cut follows from the weights before
-it, so it needs no state: run again, it removes the same channels.
+Each stage trains in a folder of its own and goes on where it stopped. A cut is kept in its folder too, since
+a method may search for it for minutes; run again, it is read and not made anew.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
@@ -20,10 +20,21 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from penstock.datasets import Images
-from penstock.errors import PruningError, TrainingError
-from penstock.files import write_atomically
-from penstock.pruning.protocol import Budget, Method, Pruned
+from penstock.datasets import Augment, Images, preprocess_of
+from penstock.errors import PruningError
+from penstock.pruning.kept import check_plan, keep_cut, read_cut
+from penstock.pruning.looking import measure_norms
+from penstock.pruning.protocol import (
+    ActsOnEpochs,
+    AddsToLoss,
+    Budget,
+    Calibration,
+    LooksAtImages,
+    Method,
+    Pruned,
+    Skipping,
+    Trains,
+)
 from penstock.surgery import add_gates
 from penstock.training import Recipe, Score, Step, evaluate, train
 
@@ -40,7 +51,8 @@ class Watcher(Protocol):
 class Plan:
     """The budget, reached in equal steps over `rounds`, and how each stage trains (None: not at all).
 
-    `gated`: train gates on top of the smaller network; its density is theirs.
+    `norm_images`: after each cut, batch norms are measured anew on so many training images. `gated`: train
+    gates on top of the smaller network; its density is theirs.
     """
 
     budget: Budget
@@ -48,25 +60,32 @@ class Plan:
     finetune: Recipe | None = None
     gated: Recipe | None = None
     rounds: int = 1
+    norm_images: int = 0
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise PruningError(f"rounds: expected a whole number of at least 1, got {self.rounds!r}")
+        if self.norm_images < 0:
+            raise PruningError(f"norm_images: expected 0 or more, got {self.norm_images!r}")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage done: its name ("round1/sparse", "round1/cut", …, "gated"), the network and its score."""
+    """One stage done: its name ("round1/sparse", "round1/cut", …, "gated"), the network and its score.
+
+    `cut` for a stage that removed channels, `skipping` for one that made layers skip.
+    """
 
     name: str
     network: nn.Module
     score: Score | None
     cut: Pruned | None = None
+    skipping: Skipping | None = None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The smaller network, with gates on top of it if the plan has them, and every stage on the way."""
+    """The cheaper network, with gates on top of it if the plan has them, and every stage on the way."""
 
     network: nn.Module
     gated: nn.Module | None
@@ -75,6 +94,10 @@ class Outcome:
     @property
     def cuts(self) -> tuple[Pruned, ...]:
         return tuple(stage.cut for stage in self.stages if stage.cut is not None)
+
+    @property
+    def skipping(self) -> Skipping | None:
+        return next((stage.skipping for stage in self.stages if stage.skipping is not None), None)
 
 
 def prune_in_stages(
@@ -95,18 +118,19 @@ def prune_in_stages(
     """
     folder = None if out is None else Path(out)
     if folder is not None:
-        _check_plan(folder / "plan.json", {"method": asdict(method), **asdict(plan)})  # type: ignore[call-overload]
+        check_plan(folder / "plan.json", {"method": asdict(method), **asdict(plan)})  # type: ignore[call-overload]
     current = deepcopy(network)
-    prepare: Callable[[Tensor], Tensor] = getattr(network, "preprocess", None) or train_data.preprocess
+    prepare = preprocess_of(network, train_data)
     current.preprocess = prepare  # type: ignore[assignment]  # travels with every network made from it
     example = prepare(next(iter(train_data.test_batches(2))).images)
+    device = next(current.parameters()).device
     stages: list[Stage] = []
     cuts: list[Pruned] = []
 
-    def note(name: str, after: nn.Module, score: Score | None, cut: Pruned | None = None) -> None:
-        stages.append(Stage(name, after, score, cut))
+    def note(stage: Stage) -> None:
+        stages.append(stage)
         if on_stage is not None:
-            on_stage(stages[-1])
+            on_stage(stage)
 
     def fit(name: str, learner: nn.Module, recipe: Recipe, **options: Any) -> None:
         if folder is not None:
@@ -115,26 +139,73 @@ def prune_in_stages(
             if watcher is not None:
                 options |= {"on_step": watcher.step, "on_epoch": watcher.epoch}
             result = train(learner, train_data, test_data, recipe, teacher=teacher, **options)
-        note(name, learner, result.score)
+        note(Stage(name, learner, result.score))
+
+    def cut(name: str, before: nn.Module, budget: Budget) -> Pruned | Skipping:
+        place = None if folder is None else folder / name
+        known = None if place is None else read_cut(place, before, example.to(device))
+        if known is not None:
+            return known
+        if isinstance(method, LooksAtImages):
+            data = calibration(train_data, method.images, prepare, device)
+            made = method.prune(before, example.to(device), budget, data)
+        else:
+            made = method.prune(before, example.to(device), budget)
+        if plan.norm_images and (isinstance(made, Pruned) or made.kind == "pixels"):
+            shown = calibration(train_data, plan.norm_images, prepare, device, seed=1)
+            measure_norms(made.network, shown.images)
+        if isinstance(made, Pruned) and place is not None:
+            keep_cut(place, before, made)
+        return made
 
     for index in range(1, plan.rounds + 1):
+        share = _share(plan.budget, index / plan.rounds, cuts)
         if plan.sparse is not None:
-            penalty = None if method.penalty(current) is None else method.penalty
-            fit(f"round{index}/sparse", current, plan.sparse, extra_loss=penalty)
-        device = next(current.parameters()).device
-        pruned = method.prune(current, example.to(device), _share(plan.budget, index / plan.rounds, cuts))
-        cuts.append(pruned)
-        current = pruned.network
+            penalty = None
+            if isinstance(method, AddsToLoss) and method.penalty(current) is not None:
+                penalty = method.penalty
+            hook = None
+            if isinstance(method, ActsOnEpochs):
+                hook = method.epoch_hook(current, example.to(device), share)
+            fit(f"round{index}/sparse", current, plan.sparse, extra_loss=penalty, after_epoch=hook)
+        made = cut(f"round{index}/cut", current, share)
+        if isinstance(made, Skipping) and (plan.rounds > 1 or plan.gated is not None):
+            raise PruningError(
+                f"{method.name} removes nothing for good: it takes one round, and no gates on top of it"
+            )
+        current = made.network
         score = None if test_data is None else evaluate(current, test_data, preprocess=prepare)
-        note(f"round{index}/cut", current, score, pruned)
+        if isinstance(made, Pruned):
+            cuts.append(made)
+            note(Stage(f"round{index}/cut", current, score, cut=made))
+        else:
+            note(Stage(f"round{index}/cut", current, score, skipping=made))
         if plan.finetune is not None:
-            fit(f"round{index}/finetune", current, plan.finetune)
+            own: dict[str, Any] = {}
+            if isinstance(method, Trains):
+                own = {"batch_loss": method.batch_loss, "after_epoch": method.after_epoch}
+            fit(f"round{index}/finetune", current, plan.finetune, **own)
     gated: nn.Module | None = None
     if plan.gated is not None:
         torch.manual_seed(plan.gated.seed)
         gated = add_gates(current, example.to(next(current.parameters()).device))
         fit("gated", gated, plan.gated)
     return Outcome(current, gated, tuple(stages))
+
+
+def calibration(
+    data: Images,
+    count: int,
+    prepare: Callable[[Tensor], Tensor],
+    device: torch.device | None = None,
+    seed: int = 0,
+) -> Calibration:
+    """`count` training images as the network takes them, drawn by `seed`; all of them if there are fewer."""
+    draw = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(data), generator=draw)[:count]
+    batches = data.training_batches(chosen.split(256), Augment(), 0, draw, lambda size: slice(0, size))
+    parts = [(prepare(batch.images).to(device), batch.labels.to(device)) for batch in batches]
+    return Calibration(torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts]))
 
 
 def _share(budget: Budget, share: float, cuts: list[Pruned]) -> Budget:
@@ -145,25 +216,3 @@ def _share(budget: Budget, share: float, cuts: list[Pruned]) -> Budget:
     assert budget.ratio is not None
     left = cuts[-1].channels_after / cuts[0].channels_before if cuts else 1.0
     return Budget(ratio=max(0.0, 1 - (1 - budget.ratio * share) / left))
-
-
-def _check_plan(path: Path, plan: dict[str, Any]) -> None:
-    """Write the plan down, or refuse to go on in a folder that was started with another one."""
-    if not path.exists():
-        write_atomically(path, json.dumps(plan, indent=2).encode())
-        return
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-        changed = [name for name, value in plan.items() if not _agree(before.get(name), value)]
-    except (ValueError, AttributeError) as error:
-        raise TrainingError(f"{path}: not the plan of a pruning run ({error}); use another folder") from error
-    if changed:
-        said = ", ".join(f"{name} was {before.get(name)!r} and is now {plan[name]!r}" for name in changed)
-        raise TrainingError(f"{path}: the run was started with another plan ({said}); use another folder")
-
-
-def _agree(before: Any, now: Any) -> bool:
-    """Whether a value of the plan is what it was; what an older version did not write down is left out."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        return all(_agree(before[name], value) for name, value in now.items() if name in before)
-    return bool(before == now)

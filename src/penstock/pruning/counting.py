@@ -1,0 +1,67 @@
+"""What networks that skip cost, and the densities that a budget asks for.
+
+A gated network's images differ in how many channels they use, so its cost is a mean over images. The engine
+runs such a network image by image, with each image's own counts (`image_densities`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from penstock.accounting import account
+from penstock.errors import PruningError
+from penstock.gating import gated_layers, set_density
+from penstock.pruning.protocol import Budget, Cost
+from penstock.surgery.network import eval_mode
+
+
+def gated_cost(network: nn.Module, images: Tensor, extra: float = 0.0, predictors: bool = True) -> Cost:
+    """The cost of a gated network on `images`; extra: MACs of a decision network beside it.
+
+    predictors: whether the authors' count has the gates' own MACs (ours always has).
+    """
+    counted = account(network, images, "executed")
+    gates = 0.0 if predictors else sum(layer.gate_macs for layer in counted.layers)
+    return Cost(counted.dense_macs, counted.macs - gates + extra, counted.macs + extra)
+
+
+@torch.no_grad()
+def image_densities(network: nn.Module, images: Tensor) -> list[dict[str, float]]:
+    """For every image {gated layer: the share of its channels that was computed}: the engine's `density`."""
+    layers = dict(gated_layers(network))
+    with eval_mode(network):
+        network(images)
+    shares: list[dict[str, float]] = [{} for _ in images]
+    for name, layer in layers.items():
+        assert layer.gains is not None
+        for own, count in zip(shares, (layer.gains != 0).sum(1).tolist(), strict=True):
+            own[name] = max(1, count) / layer.conv.out_channels
+    return shares
+
+
+def density_for(gated: nn.Module, example: Tensor, budget: Budget, least: float = 0.02) -> float:
+    """The one density of all gated layers that meets the budget, by the paper's count; it is not set."""
+    if budget.ratio is not None:
+        return 1 - budget.ratio
+    assert budget.saving is not None
+    before = {name: layer.density for name, layer in gated_layers(gated)}
+    if not before:
+        raise PruningError("the network has no convolution that can be gated")
+
+    def saving(density: float) -> float:
+        set_density(gated, density)
+        counted = account(gated, example[:1], "paper")
+        return counted.dense_macs / counted.macs
+
+    try:
+        if saving(least) < budget.saving:
+            most = f"{saving(least):.4g}, at density {least:g},"
+            raise PruningError(f"saving {budget.saving:g}: {most} is the most that can be had")
+        low, high = least, 1.0
+        for _ in range(20):
+            middle = (low + high) / 2
+            low, high = (middle, high) if saving(middle) >= budget.saving else (low, middle)
+        return low
+    finally:
+        set_density(gated, before)
