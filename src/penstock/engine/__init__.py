@@ -1,9 +1,8 @@
 """Network → program (plain arrays and op records) → native runtime."""
 
 from penstock.engine.compiling import build_program, compile
-from penstock.engine.engine import Engine
-from penstock.engine.native import available_isas, chosen_isa, fma_peak_gflops
-from penstock.engine.results import LayerTime, Profile, RunRecord
+from penstock.native import available_isas, chosen_isa, fma_peak_gflops
+from penstock_runtime import Engine, LayerTime, Profile, RunRecord
 
 __all__ = [
     "Engine",

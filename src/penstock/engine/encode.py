@@ -1,23 +1,21 @@
-"""Steps as numbers: the program that crosses the border to C++ (kernels/program.h has the fields).
+"""Steps as numbers: the program that crosses the border to C++ (kernels/run/schema.h has the fields).
 
 Nothing but arrays of integers and floats leaves here, and the other side checks every one of them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from penstock.engine.layout import Placement
+from penstock.engine.schema import number, op_fields, program_format, row
 from penstock.engine.steps import (
-    FUNCTIONS,
-    SUMMARY_NUMBERS,
     AdaptivePool,
     Add,
     Affine,
     ChannelNorm,
+    Codes,
     Concat,
     Conv,
     Export,
@@ -32,51 +30,34 @@ from penstock.engine.steps import (
     Scale,
     Step,
 )
+from penstock_runtime.program import Program
 
-FORMAT = 2
-OP_FIELDS = 24
-_COMMON = 7
-_KINDS: dict[type[Step], int] = {
-    Import: 0,
-    Export: 1,
-    Conv: 2,
-    Pool: 3,
-    AdaptivePool: 4,
-    Add: 5,
-    Concat: 6,
-    Affine: 7,
-    Scale: 8,
-    Linear: 9,
-    Pack: 10,
-    ChannelNorm: 11,
+_KINDS: dict[type[Step], str] = {
+    Import: "import_image",
+    Export: "export_result",
+    Conv: "conv",
+    Pool: "pool",
+    AdaptivePool: "adaptive_pool",
+    Add: "add",
+    Concat: "concat",
+    Affine: "affine",
+    Scale: "scale",
+    Linear: "linear",
+    Pack: "pack",
+    ChannelNorm: "channel_norm",
 }
-_POOLS = {"max": 0, "average": 1}
 _ALIGN = 16  # weights of each layer start on a cache line
-
-Integers = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Program:
-    """Everything the native runtime needs. Names are for people; they do not cross the border."""
-
-    tensors: Integers  # (tensor, field)
-    ops: Integers  # (operation, field)
-    scalars: Floats  # (operation, 2)
-    args: Integers
-    weights: Floats
-    layers: tuple[str, ...]
-    gated: tuple[str, ...]
-    op_names: tuple[str, ...]
-    op_kinds: tuple[str, ...]
-    op_layers: tuple[int, ...]
-    result_shape: tuple[int, ...]
 
 
 class _Weights:
     def __init__(self) -> None:
         self.parts: list[Floats] = []
         self.size = 0
+
+    def add_bytes(self, array: npt.NDArray[np.int8]) -> int:
+        """int8 numbers, four in the place of a float."""
+        flat = np.ascontiguousarray(array, np.int8).reshape(-1)
+        return self.add(np.pad(flat, (0, -flat.size % 4)).view(np.float32))
 
     def add(self, array: Floats) -> int:
         flat = np.ascontiguousarray(array, np.float32).reshape(-1)
@@ -95,17 +76,23 @@ def encode(network: Network, placement: Placement) -> Program:
         if step.output >= 0:
             value = network.values[step.output]
             numbers[step.output] = len(rows)
-            halo = value.halo if value.planes else 0
-            kind = 0 if value.planes else 1
-            rows.append(
-                [kind, value.channels, value.height, value.width, halo, placement.offsets[step.output]]
-            )
+            layout = "pixels" if value.codes is not None else "planes" if value.planes else "vector"
+            fields = {
+                "element": number("Element", "float32" if value.codes is None else "code8"),
+                "layout": number("Layout", layout),
+                "channels": value.channels,
+                "height": value.height,
+                "width": value.width,
+                "halo": value.halo if value.planes else 0,
+                "offset": placement.offsets[step.output],
+                **_quantised(value.codes),
+            }
+            rows.append(row("TensorField", fields))
     weights, args = _Weights(), list[int]()
     layers, gated = list[str](), list[str]()
-    ops = np.zeros((len(network.steps), OP_FIELDS), np.int64)
+    ops = np.zeros((len(network.steps), op_fields()), np.int64)
     scalars = np.zeros((len(network.steps), 2), np.float32)
-    op_layers = []
-    for number, step in enumerate(network.steps):
+    for place, step in enumerate(network.steps):
         inputs = [numbers[value] for value in step.inputs]
         function: Function = getattr(step, "function", Function())
         layer = knob = -1
@@ -116,20 +103,20 @@ def encode(network: Network, placement: Placement) -> Program:
             knob = len(gated)
             gated.append(step.name)
         second = inputs[1] if len(inputs) == 2 and isinstance(step, Add | Scale | Conv) else -1
-        common = [
-            _KINDS[type(step)],
-            inputs[0] if inputs else -1,
-            second,
-            numbers.get(step.output, -1),
-            FUNCTIONS[function.name],
-            layer,
-            knob,
-        ]
-        fields = _fields(step, network, weights, args, inputs)
-        ops[number, : _COMMON + len(fields)] = [*common, *fields]
-        scalars[number] = _scalars(step, function)
-        op_layers.append(layer)
+        common = {
+            "kind": number("OpKind", _KINDS[type(step)]),
+            "in": inputs[0] if inputs else -1,
+            "in2": second,
+            "out": numbers.get(step.output, -1),
+            "function": number("Function", function.name),
+            "layer": layer,
+            "knob": knob,
+        }
+        written = [*row("OpField", common), *_fields(step, network, weights, args, inputs)]
+        ops[place, : len(written)] = written
+        scalars[place] = row("Scalar", _scalars(step, function))
     return Program(
+        format=program_format(),
         tensors=np.array(rows, np.int64),
         ops=ops,
         scalars=scalars,
@@ -139,51 +126,73 @@ def encode(network: Network, placement: Placement) -> Program:
         gated=tuple(gated),
         op_names=tuple(step.name for step in network.steps),
         op_kinds=tuple(type(step).__name__ for step in network.steps),
-        op_layers=tuple(op_layers),
         result_shape=network.result_shape,
     )
 
 
-def _scalars(step: Step, function: Function) -> tuple[float, float]:
+def _quantised(codes: Codes | None) -> dict[str, int]:
+    """What codes stand for: the zero point and the bits of the scale."""
+    if codes is None:
+        return {"zero": 0, "scale_bits": 0}
+    return {"zero": codes.zero, "scale_bits": int(np.float32(codes.scale).view(np.uint32))}
+
+
+def _scalars(step: Step, function: Function) -> dict[str, float]:
     if isinstance(step, ChannelNorm):
-        return 0.0, step.eps
-    return function.slope, step.after.slope if isinstance(step, Conv) else 0.0
+        return {"slope": 0.0, "second": step.eps}
+    return {"slope": function.slope, "second": step.after.slope if isinstance(step, Conv) else 0.0}
 
 
 def _fields(step: Step, network: Network, weights: _Weights, args: list[int], inputs: list[int]) -> list[int]:
+    """The numbers that belong to the step's kind."""
     if isinstance(step, Conv):
-        gates = step.gates
-        return [
-            *step.weights.shape[2:],
-            *step.stride,
-            *step.padding,
-            *step.dilation,
-            step.groups,
-            weights.add(step.weights),
-            -1 if step.bias is None else weights.add(step.bias),
-            -1 if gates is None else weights.add(gates.phi),
-            -1 if gates is None else weights.add(gates.rho),
-            0 if gates is None else SUMMARY_NUMBERS[gates.summary],
-            FUNCTIONS[step.after.name],
-            0,  # the algorithm: chosen from the shape
-            -1 if gates is None or gates.levels is None else _levels(gates.levels, weights, args),
-        ]
+        gates, quantised = step.gates, step.quantised
+        format_ = "filters" if quantised is None else "code_filters"
+        fields = {
+            **_window(step),
+            "groups": step.groups,
+            "weight_format": number("WeightFormat", format_),
+            "weights": weights.add(step.weights) if quantised is None else weights.add_bytes(quantised.codes),
+            "bias": -1 if step.bias is None else weights.add(step.bias),
+            "phi": -1 if gates is None else weights.add(gates.phi),
+            "rho": -1 if gates is None else weights.add(gates.rho),
+            "summary": 0 if gates is None else number("Summary", gates.summary),
+            "after": number("Function", step.after.name),
+            "algorithm": 0,  # chosen from the shape
+            "levels": -1 if gates is None or gates.levels is None else _levels(gates.levels, weights, args),
+            "weight_scales": -1 if quantised is None else weights.add(quantised.scales),
+        }
+        return row("ConvField", fields)
     if isinstance(step, Pool):
-        window = [*step.kernel, *step.stride, *step.padding, *step.dilation]
-        return [_POOLS[step.kind], *window, step.divisor, int(step.count_padding)]
+        kind = {"pool": number("Pool", step.kind), "divisor": step.divisor}
+        return row("PoolField", {**kind, **_window(step), "count_padding": int(step.count_padding)})
     if isinstance(step, AdaptivePool):
-        return [_POOLS[step.kind]]
+        return row("AdaptivePoolField", {"pool": number("Pool", step.kind)})
     if isinstance(step, Concat):
-        return [_add_arguments(args, inputs), len(inputs)]
+        first = _add_arguments(args, inputs)
+        return row("ConcatField", {"first_argument": first, "arguments": len(inputs)})
     if isinstance(step, Affine):
-        return [-1 if part is None else weights.add(part) for part in (step.scale, step.shift)]
+        parts = {"scale": step.scale, "shift": step.shift}
+        return row(
+            "AffineField", {name: -1 if part is None else weights.add(part) for name, part in parts.items()}
+        )
     if isinstance(step, Linear):
         # A vector is combined row by row, so its weights lie (in, out); planes are multiplied as (out, in).
         packed = not network.values[step.inputs[0]].planes
-        return [weights.add(step.weights.T if packed else step.weights), weights.add(step.bias)]
+        matrix = weights.add(step.weights.T if packed else step.weights)
+        return row("LinearField", {"weights": matrix, "bias": weights.add(step.bias)})
     if isinstance(step, ChannelNorm):
-        return [weights.add(step.scale), weights.add(step.shift)]
+        return row("ChannelNormField", {"scale": weights.add(step.scale), "shift": weights.add(step.shift)})
     return []
+
+
+def _window(step: Conv | Pool) -> dict[str, int]:
+    """How a window or kernel moves over the planes."""
+    kernel = step.kernel if isinstance(step, Pool) else step.weights.shape[2:]
+    pairs = {"kernel": kernel, "stride": step.stride, "pad": step.padding, "dilation": step.dilation}
+    return {
+        f"{name}_{axis}": size for name, pair in pairs.items() for axis, size in zip("hw", pair, strict=True)
+    }
 
 
 def _levels(levels: Levels, weights: _Weights, args: list[int]) -> int:

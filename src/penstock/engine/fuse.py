@@ -110,8 +110,8 @@ def _scale_into(before: Step, step: Affine) -> bool:
         if step.shift is not None:
             before.bias = step.shift if before.bias is None else before.bias + step.shift
         return True
-    if isinstance(before, Linear) and len(before.bias) == len(
-        step.scale if step.scale is not None else step.shift or ()
+    if isinstance(before, Linear) and all(
+        part is None or len(part) == len(before.bias) for part in (step.scale, step.shift)
     ):
         if step.scale is not None:
             before.weights = before.weights * step.scale[:, None]
@@ -194,7 +194,7 @@ def _shortcuts_first(network: Network) -> None:
     """The convolution of a shortcut runs before the branch around it.
 
     Both read the same value, which is still near and then free; and the branch's last convolution comes right
-    before the sum, so that weights needed after it can be fetched meanwhile (kernels/runtime.cpp).
+    before the sum, so that weights needed after it can be fetched meanwhile (kernels/run/runtime.cpp).
     """
     readers = network.readers()
     for step in list(network.steps):
@@ -210,4 +210,4 @@ def _shortcuts_first(network: Network) -> None:
 
 def _twin(network: Network, value: int) -> int:
     of = network.values[value]
-    return network.new_value(of.channels, of.height, of.width)
+    return network.new_value(of.channels, of.height, of.width, of.name)

@@ -1,19 +1,22 @@
 """Where every value lies: the padding around its planes, and its place in one arena.
 
 A value's planes carry as much zero padding as the widest convolution that reads them asks for
-(kernels/planes.h). Values that are never needed at the same time share memory; a step that may work in place
-writes over its input when nobody reads that again.
+(kernels/run/planes.h). Values that are never needed at the same time share memory; a step that may work in
+place writes over its input when nobody reads that again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.engine.steps import Affine, Conv, Network, Scale, Step, Value
+import numpy as np
 
-_VECTOR_SLACK = 32  # kernels/planes.h, kVectorSlack
+from penstock.engine.steps import Affine, Conv, Network, Scale, Step, Value
+from penstock.native import native
+
+_VECTOR_SLACK = 32  # kernels/run/planes.h, kVectorSlack
 _ALIGN = 16
+_IMAGE_CHANNELS = 4  # kernels/int8/pixels.h, kImageChannels
 
 
 @dataclass(frozen=True)
@@ -25,18 +28,22 @@ class Placement:
 
 
 def value_floats(value: Value) -> int:
-    """Floats that a value takes, as kernels/planes.h counts them."""
+    """Floats that a value takes, as kernels/run/planes.h counts them."""
     if not value.planes:
         return _round(value.channels)
     pitch = value.width + value.halo
+    if value.codes is not None:  # kernels/int8/pixels.h
+        pixels = (value.height + 2 * value.halo) * pitch + value.halo + 4
+        channels = value.channels if value.channels <= _IMAGE_CHANNELS else (value.channels + 7) // 8 * 8
+        return _round((pixels * channels + 64 + 3) // 4)
     used = (value.height + 2 * value.halo) * pitch + 2 * value.halo + _VECTOR_SLACK
     return _round(used) * value.channels
 
 
-def place(network: Network, scratch: Sequence[int] = ()) -> Placement:
+def place(network: Network) -> Placement:
     """Choose halos (written into the values) and offsets.
 
-    scratch: floats that each step needs besides its values; room is kept for them.
+    Scratch is not known here: the engine places it, together with the values, when it loads the program.
     """
     _choose_halos(network)
     last_read = {value: number for number, step in enumerate(network.steps) for value in step.inputs}
@@ -51,12 +58,8 @@ def place(network: Network, scratch: Sequence[int] = ()) -> Placement:
         begin, before = lives.get(room, (number, end))
         lives[room] = (begin, max(end, before))
         sizes[room] = max(sizes.get(room, 0), value_floats(network.values[step.output]))
-    for number, floats in enumerate(scratch):
-        if floats:
-            lives[-1 - number], sizes[-1 - number] = (number, number), _round(floats)
-    rooms = _pack(lives, sizes)
-    offsets = {value: rooms[room] for value, room in home.items()}
-    return Placement(offsets, max(rooms[room] + size for room, size in sizes.items()))
+    rooms, end = _pack(lives, sizes)
+    return Placement({value: rooms[room] for value, room in home.items()}, end)
 
 
 def _choose_halos(network: Network) -> None:
@@ -96,45 +99,17 @@ def _overwrites(step: Step) -> int | None:
 
 def _alike(network: Network, first: int, second: int) -> bool:
     a, b = network.values[first], network.values[second]
+    if a.codes is not None or b.codes is not None:
+        return False
     return (a.planes, a.halo, a.channels) == (b.planes, b.halo, b.channels)
 
 
-def _pack(lives: dict[int, tuple[int, int]], sizes: dict[int, int]) -> dict[int, int]:
-    """Offsets such that rooms alive at the same time do not overlap; of a few orders of placing, the best."""
-    load: dict[int, int] = {}
-    for room, (first, last) in lives.items():
-        for number in range(first, last + 1):
-            load[number] = load.get(number, 0) + sizes[room]
-    busiest = {room: max(load[n] for n in range(first, last + 1)) for room, (first, last) in lives.items()}
-    orders = (
-        sorted(sizes, key=lambda r: (-sizes[r], lives[r])),
-        sorted(sizes, key=lambda r: (-busiest[r], -sizes[r], lives[r])),
-        sorted(sizes, key=lambda r: (-busiest[r], sizes[r], lives[r])),
-        sorted(sizes, key=lambda r: (-busiest[r], lives[r])),
-        sorted(sizes, key=lambda r: (lives[r], -sizes[r])),
-    )
-    found = [_place_in_order(order, lives, sizes) for order in orders]
-    return min(found, key=lambda offsets: max(offsets[room] + sizes[room] for room in sizes))
-
-
-def _place_in_order(
-    order: list[int], lives: dict[int, tuple[int, int]], sizes: dict[int, int]
-) -> dict[int, int]:
-    """Each room as low as it fits beside those that were placed before it."""
-    placed: list[tuple[int, int, int, int]] = []  # offset, end, first step, last step
-    offsets: dict[int, int] = {}
-    for room in order:
-        first, last = lives[room]
-        offset = 0
-        for low, high, begin, end in sorted(placed):
-            if end < first or begin > last:
-                continue
-            if offset + sizes[room] <= low:
-                break
-            offset = max(offset, high)
-        offsets[room] = offset
-        placed.append((offset, offset + sizes[room], first, last))
-    return offsets
+def _pack(lives: dict[int, tuple[int, int]], sizes: dict[int, int]) -> tuple[dict[int, int], int]:
+    """Offsets such that rooms alive at the same time do not overlap, and their end (kernels/run/rooms.h)."""
+    rooms = np.array([(*lives[room], sizes[room]) for room in sizes], np.int64).reshape(-1, 3)
+    offsets = np.empty(len(rooms), np.int64)
+    end = native().place_rooms(rooms, offsets)
+    return dict(zip(sizes, offsets.tolist(), strict=True)), int(end)
 
 
 def _round(floats: int) -> int:

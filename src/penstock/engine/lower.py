@@ -6,27 +6,17 @@ become per-channel affines here; `fuse` folds them into the convolutions before 
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, fx, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from penstock.engine.activations import function_of_module, function_of_operator
-from penstock.engine.operators import MODULES, OPERATORS
-from penstock.engine.steps import AdaptivePool, Conv, Export, Import, Linear, Network
-from penstock.engine.walk import Held, Walk, layer_name
-from penstock.engine.weights import affine_of_norm, dense_conv, gated_conv, to_floats
+from penstock.engine import layers, operators  # noqa: F401  they enter their functions into LOWERINGS
+from penstock.engine.steps import Export, Import, Network
+from penstock.engine.walk import LOWERINGS, Held, Walk
 from penstock.errors import CompileError
-from penstock.gating import GatedConv2d
-from penstock.surgery.ops import is_inplace, module_of, operator_name
-from penstock.surgery.trace import opaque_modules, shape_of
-
-_PASSING_MODULES = (nn.Identity, nn.Dropout, nn.Dropout2d)
-_PASSING_CLASSES = frozenset({"DropPath", "StochasticDepth"})
-_PASSING = frozenset(["dropout", "dropout2d", "feature_dropout", "contiguous", "clone", "detach", "float"])
+from penstock.surgery.operators import Kind, is_inplace, module_of, shape_of, use_of
+from penstock.surgery.trace import opaque_modules
 
 
 def lower(traced: fx.GraphModule) -> Network:
@@ -50,7 +40,7 @@ class _Lowering(Walk):
                 raise CompileError(
                     f"input {node.name!r}: the engine takes one batch of images, got shape {shape}"
                 )
-            value = self.network.new_value(*shape[1:])
+            value = self.network.new_value(*shape[1:], node.name)
             self.network.steps.append(Import(node.name, [], value))
             self.held[node] = Held(value)
         elif node.op == "get_attr":
@@ -69,123 +59,15 @@ class _Lowering(Walk):
                         self.held[other] = Held(new.value, held.form)
 
     def _run_on(self, node: fx.Node) -> Held:
-        module = module_of(node)
-        if module is not None:
-            return self._module(node, module)
-        name = operator_name(node) or str(node.target)
-        if node.target is operator.getitem:
-            raise self.missing(node, "indexing")
-        if name in _PASSING:
+        use = use_of(node)
+        if use.operator.same_in_eval and not use.drops_at_random:
             return self.source(node)
-        function = function_of_operator(name, node)
-        if function is not None:
-            held = self.source(node)
-            return self.affine(node, held, function=function)
-        method = OPERATORS.get(name)
-        if method is None:
-            raise self.missing(node, name)
-        return method(self, node)
-
-    def _module(self, node: fx.Node, module: nn.Module) -> Held:
-        if isinstance(module, _PASSING_MODULES) or type(module).__name__ in _PASSING_CLASSES:
-            return self.source(node)
-        if isinstance(module, GatedConv2d | nn.Conv2d):
-            return self._convolution(node, module)
-        if isinstance(module, nn.Linear):
-            return self._linear(node, module)
-        if isinstance(module, _BatchNorm):
-            scale, shift = affine_of_norm(module, str(node.target))
-            return self.affine(node, self.source(node), scale, shift)
-        function = function_of_module(module)
-        if function is not None:
-            return self.affine(node, self.source(node), function=function)
-        if type(module).__name__ == "ConvMlp" and type(module).__module__.startswith("timm."):
-            return self._conv_mlp(node, module)
-        method = MODULES.get(type(module))
-        if method is None:
+        lowering = LOWERINGS.get(use.operator)
+        if lowering is None:
             why = opaque_modules(self.traced).get(str(node.target))
-            raise self.missing(
-                node, type(module).__name__, f"; torch.fx could not look inside: {why}" if why else ""
-            )
-        return method(self, node, module)
-
-    def _layer(self, node: fx.Node) -> str:
-        self.network.layers.append(str(node.target))
-        return str(node.target)
-
-    def _convolution(self, node: fx.Node, module: GatedConv2d | nn.Conv2d) -> Held:
-        held = self.map(node)
-        shape = shape_of(node)
-        assert shape is not None
-        value = self.network.new_value(shape[1], shape[2], shape[3])
-        if isinstance(module, GatedConv2d):
-            step = gated_conv(module, layer_name(node), held.value, value)
-        else:
-            step = dense_conv(module, layer_name(node), held.value, value)
-        step.layer = self._layer(node)
-        self.network.steps.append(step)
-        return Held(value)
-
-    def _conv_mlp(self, node: fx.Node, module: Any) -> Held:
-        """timm's VGG head, which torch.fx cannot look into: pooled up to its kernel, two convolutions."""
-        held = self.map(node)
-        channels, height, width = self.size(held)
-        least = int(module.input_kernel_size)
-        if min(height, width) < least:
-            size = (channels, max(least, height), max(least, width))
-            held = Held(self.write(node, AdaptivePool, [held.value], size, kind="average"))
-        for name in ("1", "2"):
-            conv, function = getattr(module, f"fc{name}"), function_of_module(getattr(module, f"act{name}"))
-            _, height, width = self.size(held)
-            value = self.network.new_value(
-                conv.out_channels, height - conv.kernel_size[0] + 1, width - conv.kernel_size[1] + 1
-            )
-            step = dense_conv(conv, f"{node.target}.fc{name}", held.value, value)
-            step.layer = step.name
-            self.network.layers.append(step.name)
-            self.network.steps.append(step)
-            if function is None:
-                raise self.missing(node, type(getattr(module, f"act{name}")).__name__)
-            held = self.affine(node, Held(value), function=function)
-        return held
-
-    def _linear(self, node: fx.Node, module: nn.Linear) -> Held:
-        held = self.source(node)
-        _, height, width = self.size(held)
-        weights = to_floats(module.weight, str(node.target))
-        bias = (
-            np.zeros(module.out_features, np.float32)
-            if module.bias is None
-            else to_floats(module.bias, str(node.target))
-        )
-        if held.form == "nhwc":
-            kernel = weights[:, :, None, None]
-            value = self.write(
-                node,
-                Conv,
-                [held.value],
-                (module.out_features, height, width),
-                weights=kernel,
-                bias=bias,
-                stride=(1, 1),
-                padding=(0, 0),
-                dilation=(1, 1),
-                groups=1,
-                layer=self._layer(node),
-            )
-            return Held(value, "nhwc")
-        if held.form != "flat":
-            raise self.missing(node, "a linear layer over the last axis of a map")
-        value = self.write(
-            node,
-            Linear,
-            [held.value],
-            (module.out_features, 1, 1),
-            weights=weights,
-            bias=bias,
-            layer=self._layer(node),
-        )
-        return Held(value, "flat")
+            what = use.kind.value if use.kind is Kind.SELECT else use.title
+            raise self.missing(node, what, f"; torch.fx could not look inside: {why}" if why else "")
+        return lowering(self, node, use)
 
     def _output(self, node: fx.Node) -> None:
         result = node.args[0]

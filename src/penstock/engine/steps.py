@@ -14,49 +14,45 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 
-# Numbers shared with kernels/ops.h.
-FUNCTIONS = {
-    "none": 0,
-    "relu": 1,
-    "relu6": 2,
-    "silu": 3,
-    "gelu": 4,
-    "hardswish": 5,
-    "leaky_relu": 6,
-    "sigmoid": 7,
-    "hardsigmoid": 8,
-    "tanh": 9,
-    "gelu_tanh": 10,
-}
-AFTER_CONV = frozenset(list(FUNCTIONS)[:7])
-MOVES_ZERO = frozenset({"sigmoid", "hardsigmoid"})
-SUMMARY_NUMBERS = {"l1": 0, "l2": 1, "linf": 2, "variance": 3}
+# The schema's Activation, which a convolution can apply itself, and Function (kernels/run/schema.h).
+AFTER_CONV = frozenset({"none", "relu", "relu6", "silu", "gelu", "hardswish", "leaky_relu"})
+FUNCTIONS = AFTER_CONV | {"sigmoid", "hardsigmoid", "tanh", "gelu_tanh", "mish"}
 
 
 @dataclass(frozen=True)
 class Function:
-    """An activation; `slope` belongs to leaky_relu."""
+    """An activation; `slope` belongs to leaky_relu; `keeps_zero` says whether f(0) = 0."""
 
     name: str = "none"
     slope: float = 0.01
-
-    @property
-    def keeps_zero(self) -> bool:
-        return self.name not in MOVES_ZERO
+    keeps_zero: bool = True
 
 
 IDENTITY = Function()
 
 
+@dataclass(frozen=True)
+class Codes:
+    """How bytes stand for numbers: a code q is scale · (q − zero)."""
+
+    scale: float
+    zero: int
+
+
 @dataclass
 class Value:
-    """A feature map of one image. `planes` tells a map in memory from a packed vector (1×1 only)."""
+    """A feature map of one image. `planes` tells a map in memory from a packed vector (1×1 only).
+
+    name: the step of the traced network whose result it is. codes: set where it is kept as bytes.
+    """
 
     channels: int
     height: int
     width: int
+    name: str = ""
     planes: bool = True
     halo: int = 0
+    codes: Codes | None = None
 
     @property
     def area(self) -> int:
@@ -105,9 +101,20 @@ class Gates:
     levels: Levels | None = None
 
 
+@dataclass(frozen=True)
+class QuantisedWeights:
+    """int8 (out, in / groups, kh, kw), and what one unit of each output's sum stands for, (out,)."""
+
+    codes: npt.NDArray[np.int8]
+    scales: Floats
+
+
 @dataclass
 class Conv(Step):
-    """weights (out, in / groups, kh, kw), norm folded in. A second input is added, then `after` applied."""
+    """weights (out, in / groups, kh, kw), norm folded in. A second input is added, then `after` applied.
+
+    quantised: the same weights for a convolution from codes to codes.
+    """
 
     weights: Floats
     bias: Floats | None
@@ -119,6 +126,7 @@ class Conv(Step):
     gates: Gates | None = None
     after: Function = IDENTITY
     layer: str | None = None
+    quantised: QuantisedWeights | None = None
 
 
 @dataclass
@@ -202,8 +210,8 @@ class Network:
     layers: list[str] = field(default_factory=list)
     result_shape: tuple[int, ...] = ()
 
-    def new_value(self, channels: int, height: int, width: int) -> int:
-        self.values.append(Value(channels, height, width))
+    def new_value(self, channels: int, height: int, width: int, name: str = "") -> int:
+        self.values.append(Value(channels, height, width, name))
         return len(self.values) - 1
 
     def readers(self) -> dict[int, list[Step]]:

@@ -1,11 +1,12 @@
 """One walk over a traced network: what each node's result is here, and how steps are written down.
 
-`lower` sends every node to its function (layers there, everything else in `operators`); they all read and
-write through a `Walk`.
+`lower` sends every node to the function in `LOWERINGS` that its operator's row has: layers with weights in
+`layers`, everything else in `operators`. They all read and write through a `Walk`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,7 @@ from torch import Tensor, fx
 
 from penstock.engine.steps import Affine, Floats, Network, Step
 from penstock.errors import CompileError
-from penstock.surgery.ops import module_of, operator_name
-from penstock.surgery.trace import shape_of
+from penstock.surgery.operators import Operator, Use, place_of, shape_of, use_of
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,15 @@ class Walk:
         self.held: dict[fx.Node, Held | Tensor] = {}
 
     def missing(self, node: fx.Node, what: str, more: str = "") -> CompileError:
-        place = f"layer {node.target!r}" if node.op == "call_module" else f"step {node.name!r}"
-        stack = node.meta.get("nn_module_stack") or {}
-        if node.op != "call_module" and stack:
-            place += f" in {list(stack)[-1]!r}"
         return CompileError(
-            f"{place}: the engine has no {what} (shape {shape_of(node)}){more}; "
+            f"{place_of(node)}: the engine has no {what} (shape {shape_of(node)}){more}; "
             "run this network with PyTorch, or replace that step"
         )
 
     def get(self, node: fx.Node, source: Any) -> Held:
         held = self.held.get(source)
         if not isinstance(held, Held):
-            raise self.missing(node, f"{operator_name(node) or node.target} of a constant in this place")
+            raise self.missing(node, f"{use_of(node).title} of a constant in this place")
         return held
 
     def source(self, node: fx.Node) -> Held:
@@ -55,15 +51,13 @@ class Walk:
     def map(self, node: fx.Node) -> Held:
         held = self.source(node)
         if held.form != "map":
-            raise self.missing(
-                node, f"{operator_name(node) or type(module_of(node)).__name__} on a {held.form} tensor"
-            )
+            raise self.missing(node, f"{use_of(node).title} on a {held.form} tensor")
         return held
 
     def write(
         self, node: fx.Node, step: type[Step], inputs: list[int], size: tuple[int, int, int], **fields: Any
     ) -> int:
-        value = self.network.new_value(*size)
+        value = self.network.new_value(*size, node.name)
         self.network.steps.append(step(layer_name(node), inputs, value, **fields))
         return value
 
@@ -92,3 +86,20 @@ class Walk:
 def layer_name(node: fx.Node) -> str:
     """The user's name of a module, or the node's own."""
     return str(node.target) if node.op == "call_module" else node.name
+
+
+Lowering = Callable[[Walk, fx.Node, Use], Held]
+"""Writes the steps of one use of an operator, and returns what its result is."""
+
+LOWERINGS: dict[Operator, Lowering] = {}
+"""How the engine runs each operator that it has, by the operator's row in the table."""
+
+
+def lowers(*rows: Operator) -> Callable[[Lowering], Lowering]:
+    """Enter a function into `LOWERINGS` as the one for these rows."""
+
+    def enter(lowering: Lowering) -> Lowering:
+        LOWERINGS.update(dict.fromkeys(rows, lowering))
+        return lowering
+
+    return enter

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from penstock.engine.activations import function_of_module
-from penstock.engine.steps import AFTER_CONV, Conv, Floats, Function, Gates, Levels
+from penstock.engine.activations import function_of
+from penstock.engine.steps import AFTER_CONV, Conv, Floats, Gates, Levels
 from penstock.errors import CompileError, LayerError
-from penstock.gating import GatedConv2d, fold_norm, level_edges
+from penstock.gating import GatedConv2d, fold_norm, level_edges, scale_and_shift
+from penstock.surgery.operators import use_of_module
 
 
 def to_floats(tensor: Tensor, name: str) -> Floats:
@@ -22,18 +22,10 @@ def to_floats(tensor: Tensor, name: str) -> Floats:
 
 def affine_of_norm(norm: nn.Module, name: str) -> tuple[Floats, Floats]:
     """A batch norm in eval mode as (scale, shift), each (channels,)."""
-    if not isinstance(norm, _BatchNorm) or norm.running_mean is None or norm.running_var is None:
-        raise CompileError(
-            f"layer {name!r}: {type(norm).__name__} has no running statistics, so it follows the batch; "
-            "the engine needs track_running_stats=True"
-        )
-    mean, variance = norm.running_mean.detach().double(), norm.running_var.detach().double()
-    scale = (variance + norm.eps).rsqrt()
-    if norm.weight is not None:
-        scale = scale * norm.weight.detach().double()
-    shift = -mean * scale
-    if norm.bias is not None:
-        shift = shift + norm.bias.detach().double()
+    try:
+        scale, shift = scale_and_shift(norm)
+    except LayerError as error:
+        raise CompileError(f"layer {name!r}: {error}") from error
     return to_floats(scale, name), to_floats(shift, name)
 
 
@@ -51,9 +43,7 @@ def gated_conv(layer: GatedConv2d, name: str, source: int, target: int) -> Conv:
         raise CompileError(f"layer {name!r}: {error}") from error
     biases = to_floats(folded.bias, name)
     step = _conv(layer.conv, name, source, target, to_floats(folded.weight, name), biases[-1])
-    function = (
-        Function() if isinstance(layer.activation, nn.Identity) else function_of_module(layer.activation)
-    )
+    function = function_of(use_of_module(layer.activation))
     if function is None or function.name not in AFTER_CONV:
         raise CompileError(
             f"layer {name!r}: the engine has no {type(layer.activation).__name__} after a gate; "

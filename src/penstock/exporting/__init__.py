@@ -1,8 +1,8 @@
 """Networks as files: checkpoints (safetensors) and ONNX."""
 
 from penstock.exporting.checkpoints import load, read_notes, save
-from penstock.exporting.onnx import OnnxFile, export_onnx
-from penstock.exporting.onnx_run import OnnxNetwork, onnx_session, run_in_onnxruntime
+from penstock.exporting.onnx.export import OnnxFile, export_onnx
+from penstock.exporting.onnx.run import OnnxNetwork, onnx_session, run_in_onnxruntime
 
 __all__ = [
     "OnnxFile",

@@ -2,7 +2,7 @@
 
 The file's metadata (safetensors keeps text only) has one entry, "penstock", JSON:
 
-    format    the format's version
+    format    the format's version: 1, or 2 where tensors of float32 are held in float16
     network   the description
     sha256    of the description and of every tensor's name, type, shape and bytes
 
@@ -12,7 +12,8 @@ unpickled; reading gives tensors and plain data.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,34 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from penstock.errors import CheckpointError
-from penstock.files import digest, write_atomically
+from penstock.errors import CheckpointError, PenstockError
+from penstock.files import canonical, digest, read_plain, write_atomically
 
-VERSION = 1
+VERSION = 2
 _KEY = "penstock"
 
 
 def write_container(path: Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
     """Write one file, whole or not at all."""
     plain = _apart(tensors)
-    content = {"format": VERSION, "network": description, "sha256": digest(plain, _canonical(description))}
-    write_atomically(path, safetensors.torch.save(plain, {_KEY: _canonical(content)}))
+    version = VERSION if description.get("half") else 1
+    content = {"format": version, "network": description, "sha256": digest(plain, canonical(description))}
+    write_atomically(path, safetensors.torch.save(plain, {_KEY: canonical(content)}))
+
+
+@contextmanager
+def no_foreign_errors(path: Path) -> Iterator[None]:
+    """What a crafted file provokes in torch or Python leaves as a CheckpointError that names the file."""
+    try:
+        yield
+    except (PenstockError, MemoryError):
+        raise
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0][:200].encode(errors="replace").decode()
+        raise CheckpointError(
+            f"{path}: it describes a network that cannot be made ({type(error).__name__}: {reason}); "
+            "save the network again"
+        ) from error
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -52,7 +69,7 @@ def _read(path: Path, with_tensors: bool) -> tuple[dict[str, Any], dict[str, Ten
         with safetensors.safe_open(path, framework="pt") as file:
             content = _content(path, file.metadata() or {})
             if with_tensors:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                tensors = {name: _aligned(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
     except (OSError, safetensors.SafetensorError) as error:
         raise CheckpointError(
             f"{path}: not a whole safetensors file ({error}); it is cut off, damaged, or of another format. "
@@ -61,7 +78,7 @@ def _read(path: Path, with_tensors: bool) -> tuple[dict[str, Any], dict[str, Ten
     description = content.get("network")
     if not isinstance(description, dict):
         raise CheckpointError(f"{path}: it does not describe its network; save the network again")
-    if with_tensors and content.get("sha256") != digest(tensors, _canonical(description)):
+    if with_tensors and content.get("sha256") != digest(tensors, canonical(description)):
         raise CheckpointError(
             f"{path}: its content does not match its checksum, so it was altered or damaged after it was "
             "saved. Copy or download it again, or save the network again"
@@ -81,13 +98,13 @@ def _content(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
             "safetensors.torch.load_file(path) and model.load_state_dict(...)"
         )
     try:
-        content = json.loads(metadata[_KEY])
+        content = read_plain(metadata[_KEY])
         version = content["format"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{path}: its description is not readable ({error!r}); save the network again"
         ) from error
-    if not isinstance(version, int) or version < 1:
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise CheckpointError(
             f"{path}: its format version is {version!r}, expected a number; save the network again"
         )
@@ -99,8 +116,9 @@ def _content(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
     return content
 
 
-def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False)
+def _aligned(tensor: Tensor) -> Tensor:
+    """Copied if need be: the file packs tensors closely, and some kernels then round otherwise."""
+    return tensor if tensor.data_ptr() % 64 == 0 else tensor.clone()
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -1,12 +1,15 @@
 """What a checkpoint says about its network besides the weights: plain data, read with suspicion.
 
-definition    which call makes the dense network: {"zoo": name, "arguments": {…}} or
-              {"import": "module:callable"}; if neither, only load(path, model) can read it
+definition    which call makes the dense network: {"zoo": name, "arguments": {…}}, {"library": "timm",
+              "name": …, "arguments": {…}} or {"import": "module:callable"}; without one, only
+              load(path, model) can read it
 input_shape   (channel, height, width) the network was traced with
 gates         {layer: density, summary, and the densities that have values of their own}
 removal       what remove_unused or static pruning took away, if anything
 reshapes      sizes that such a removal changed inside the network's own reshapes
 preprocess    mean and std
+ranges        how large each step's values become, for int8, and which layers stay in float32
+half          tensors of the network in float32 that the file holds in float16
 notes         free-form, by the user
 """
 
@@ -20,8 +23,11 @@ from torch import fx, nn
 
 from penstock.datasets.preprocess import Preprocess
 from penstock.errors import CheckpointError
+from penstock.exporting.libraries import LIBRARIES
 from penstock.gating import SUMMARIES, check_density, check_levels, gated_layers
+from penstock.quantizing import Ranges
 from penstock.surgery import shape_of
+from penstock.surgery.operators.sizes import names_sizes, write_sizes, written_sizes
 from penstock.surgery.shrink import REPORT, Removal, Width
 
 _IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -46,6 +52,8 @@ class Description:
     removal: Removal | None = None
     reshapes: dict[str, list[int | None]] = field(default_factory=dict)
     preprocess: Preprocess | None = None
+    ranges: Ranges | None = None
+    half: tuple[str, ...] = ()
     notes: dict[str, Any] = field(default_factory=dict)
     written_by: str = ""
 
@@ -67,6 +75,11 @@ def describe(
             f"network.preprocess is a {type(preprocess).__name__}; only penstock.datasets.Preprocess travels "
             "with a checkpoint. Delete the attribute, or express it as a mean and a std"
         )
+    ranges = getattr(network, "ranges", None)
+    if ranges is not None and not isinstance(ranges, Ranges):
+        raise CheckpointError(
+            f"network.ranges is a {type(ranges).__name__}; expected what penstock.quantizing.calibrate makes"
+        )
     removal = network.meta.get(REPORT) if isinstance(network, fx.GraphModule) else None
     return Description(
         definition=known,
@@ -78,6 +91,7 @@ def describe(
         removal=removal,
         reshapes=reshape_sizes(network) if removal is not None else {},
         preprocess=preprocess,
+        ranges=ranges,
         notes=notes,
         written_by=written_by,
     )
@@ -105,6 +119,8 @@ def from_plain(plain: dict[str, Any], path: object) -> Description:
             preprocess=None
             if preprocess is None
             else Preprocess(tuple(map(float, preprocess["mean"])), tuple(map(float, preprocess["std"]))),
+            ranges=None if plain.get("ranges") is None else Ranges.from_json(plain["ranges"]),
+            half=tuple(str(name) for name in plain.get("half", ())),
             notes=dict(plain.get("notes", {})),
             written_by=str(plain.get("written_by", "")),
         )
@@ -119,28 +135,24 @@ def reshape_sizes(network: nn.Module) -> dict[str, list[int | None]]:
     if not isinstance(network, fx.GraphModule):
         return {}
     return {
-        node.name: [s if isinstance(s, int) else None for s in sizes] for node, sizes, _ in _reshapes(network)
+        node.name: [size if isinstance(size, int) else None for size in written_sizes(node)[0]]
+        for node in _reshapes(network)
     }
 
 
 def set_reshape_sizes(network: fx.GraphModule, recorded: dict[str, list[int | None]]) -> None:
     """Put the recorded sizes where `reshape_sizes` found them."""
-    for node, sizes, packed in _reshapes(network):
+    for node in _reshapes(network):
+        sizes, packed = written_sizes(node)
         wanted = recorded.get(node.name, [])
         if len(wanted) == len(sizes):
             new = [size if want is None else want for size, want in zip(sizes, wanted, strict=True)]
-            node.args = (node.args[0], tuple(new)) if packed else (node.args[0], *new)
+            write_sizes(node, new, packed)
     network.recompile()
 
 
-def _reshapes(network: fx.GraphModule) -> list[tuple[fx.Node, list[Any], bool]]:
-    found = []
-    for node in network.graph.nodes:
-        name = str(getattr(node.target, "__name__", node.target))
-        if node.op in ("call_method", "call_function") and name in ("view", "reshape"):
-            packed = len(node.args) > 1 and isinstance(node.args[1], list | tuple)
-            found.append((node, list(node.args[1]) if packed else list(node.args[1:]), packed))
-    return found
+def _reshapes(network: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in network.graph.nodes if names_sizes(node)]
 
 
 def _input_shape(network: nn.Module) -> tuple[int, ...] | None:
@@ -161,6 +173,12 @@ def _checked_definition(given: Any) -> dict[str, Any] | None:
                 f"arguments of {given['zoo']!r}: expected plain numbers and text, got {arguments!r}"
             )
         return {"zoo": str(given["zoo"]), "arguments": arguments}
+    if "library" in given:
+        classes = dict(given.get("arguments", {})).get("classes")
+        if given["library"] not in LIBRARIES or not (classes is None or type(classes) is int):
+            raise ValueError(f"definition {given!r}")
+        arguments = {} if classes is None else {"classes": classes}
+        return {"library": given["library"], "name": str(given["name"]), "arguments": arguments}
     if not _IMPORT_PATH.fullmatch(given["import"]):
         raise ValueError(f"import path {given['import']!r}")
     return {"import": given["import"]}

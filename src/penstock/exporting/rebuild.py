@@ -1,22 +1,33 @@
-"""From a dense network to the one a checkpoint describes: gates added, channels removed, tensors put in."""
+"""From a dense network to the one a checkpoint describes: gates added, channels removed, tensors put in.
+
+Finding out where gates go needs the network to run once on an image of the recorded size. A file can record
+any size, and ask for any network to cut down, so where its own tensors do not account for the work the
+conversion happens on torch's meta device: shapes only, no memory and no arithmetic.
+"""
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
 from torch.overrides import TorchFunctionMode
 
 from penstock.errors import CheckpointError
 from penstock.exporting.describe import Description, set_reshape_sizes
 from penstock.gating import GatedConv2d, LevelNorm2d, SaliencyPredictor, gated_layers
 from penstock.surgery import add_gates, explain, trace
+from penstock.surgery.operators import use_of_module
 from penstock.surgery.shrink import REPORT
 from penstock.surgery.trace import annotate_shapes
+
+# What may be computed without asking: an image of 3 × 256 × 256 values, and a dense network of a few times
+# the file's own values (a cut one was larger before) or of 16 MB.
+_MOST_PIXELS = 1 << 18
+_MOST_TIMES, _MOST_VALUES = 8, 1 << 22
 
 
 class WithoutChance(TorchFunctionMode):
@@ -27,6 +38,23 @@ class WithoutChance(TorchFunctionMode):
         if func in (Tensor.normal_, Tensor.uniform_) or getattr(func, "__module__", "") == "torch.nn.init":
             return args[0] if args else given["tensor"]
         return func(*args, **given)
+
+
+def accounts_for(tensors: Mapping[str, Tensor], network: nn.Module) -> bool:
+    """Whether a file with these tensors may ask for the memory of `network`."""
+    given = sum(tensor.numel() for tensor in tensors.values())
+    asked = sum(tensor.numel() for tensor in network.state_dict().values())
+    return asked <= _MOST_TIMES * given + _MOST_VALUES
+
+
+def is_small(description: Description) -> bool:
+    """Whether the recorded image is small enough to be run."""
+    return math.prod(description.input_shape or ()) <= _MOST_PIXELS
+
+
+def on_meta(network: nn.Module) -> nn.Module:
+    """A copy of `network` without values."""
+    return copy.deepcopy(network).to("meta")
 
 
 def fill_with_zeros(network: nn.Module) -> nn.Module:
@@ -56,10 +84,13 @@ def add_recorded_gates(dense: nn.Module, description: Description) -> nn.Module:
     return add_gates(dense, example, keep_dense=surplus) if surplus else gated
 
 
-def add_recorded_levels(network: nn.Module, description: Description) -> None:
+def add_recorded_levels(network: nn.Module, description: Description, tensors: Mapping[str, Tensor]) -> None:
     """Levels at the layers that had some when the network was saved."""
     for name, layer in gated_layers(network):
         levels = description.gates[name].levels if name in description.gates else ()
+        shift = tensors.get(f"{name}.shift")
+        if levels and (shift is None or len(shift) != len(levels)):
+            raise CheckpointError(f"layer {name!r}: {len(levels)} levels, and tensors for another number")
         if levels and not layer.levels:
             layer.set_levels(levels)
         elif levels != layer.levels:
@@ -80,10 +111,11 @@ def fit_to_shapes(
     return traced
 
 
-def put_tensors(network: nn.Module, tensors: Mapping[str, Tensor], assign: bool) -> None:
+def put_tensors(network: nn.Module, tensors: Mapping[str, Tensor], dense: nn.Module, assign: bool) -> None:
     """Fill the network with the file's tensors; every name and shape must agree.
 
-    assign: the network takes the tensors themselves, with their type, instead of copying their values.
+    dense: what the network was converted from, for the values that no file holds. assign: the network takes
+    the tensors themselves, with their type, instead of copying their values.
     """
     own = network.state_dict()
     missing, surplus = [n for n in own if n not in tensors], [n for n in tensors if n not in own]
@@ -100,7 +132,29 @@ def put_tensors(network: nn.Module, tensors: Mapping[str, Tensor], assign: bool)
                 f"{name!r} has shape {tuple(tensor.shape)} in the file and {tuple(own[name].shape)} "
                 "in the network; give the model that was saved"
             )
-    network.load_state_dict(dict(tensors), assign=assign)
+    without_values = any(tensor.is_meta for tensor in own.values())
+    if without_values and not assign:
+        device = next(dense.parameters()).device
+        tensors = {name: tensor.to(device, own[name].dtype) for name, tensor in tensors.items()}
+    network.load_state_dict(dict(tensors), assign=assign or without_values)
+    _fill_the_rest(network, dense)
+
+
+def _fill_the_rest(network: nn.Module, dense: nn.Module) -> None:
+    """Buffers that no state dict holds, where the conversion was made without values."""
+    known = dict(dense.named_buffers())
+    for name, buffer in list(network.named_buffers()):
+        if not buffer.is_meta:
+            continue
+        owner, _, key = name.rpartition(".")
+        module = network.get_submodule(owner)
+        if isinstance(module, GatedConv2d):
+            value = torch.zeros(buffer.shape, dtype=buffer.dtype, device=module.shift.device)
+        elif name in known and not known[name].is_meta and known[name].shape == buffer.shape:
+            value = known[name].clone()
+        else:
+            raise CheckpointError(f"{name!r} is not in the file, and an image of its size cannot be run")
+        setattr(module, key, value)
 
 
 def set_gates(network: nn.Module, description: Description) -> None:
@@ -148,20 +202,9 @@ def _fit_module(name: str, module: nn.Module, tensors: Mapping[str, Tensor]) -> 
 
 def _refit(name: str, module: nn.Module) -> None:
     """The numbers a module keeps beside its tensors."""
-    if isinstance(module, _ConvNd):
-        depthwise = module.groups > 1 and module.groups == module.in_channels == module.out_channels
-        module.groups = module.weight.shape[0] if depthwise else module.groups
-        module.out_channels, module.in_channels = (
-            module.weight.shape[0],
-            module.weight.shape[1] * module.groups,
-        )
-    elif isinstance(module, nn.Linear):
-        module.out_features, module.in_features = module.weight.shape
-    elif isinstance(module, _BatchNorm):
-        statistics = module.weight if module.running_mean is None else module.running_mean
-        module.num_features = len(statistics)
-    elif isinstance(module, nn.PReLU):
-        module.num_parameters = len(module.weight)
+    cutting = use_of_module(module).operator.cutting
+    if cutting is not None and not isinstance(module, GatedConv2d):  # its parts are refitted by themselves
+        cutting.refit(module)
     elif not isinstance(module, GatedConv2d | SaliencyPredictor | LevelNorm2d):
         raise CheckpointError(
             f"layer {name!r} is a {type(module).__name__}, from which no channel can be removed"

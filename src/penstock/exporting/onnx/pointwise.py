@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from torch import nn
-
-from penstock.exporting.onnx_call import Call, Unsupported, static
-from penstock.exporting.onnx_graph import Value, dense_value
+from penstock.exporting.onnx.call import Call, Unsupported, static
+from penstock.exporting.onnx.graph import Value, dense_value
 from penstock.surgery import Dense
 from penstock.surgery.channels import concat
-from penstock.surgery.ops import argument
+from penstock.surgery.operators import Operator
+from penstock.surgery.operators import activations as act
+from penstock.surgery.operators import arithmetic as arithmetic_rows
 
 Pointwise = Callable[[Call, str], str]
 
@@ -21,11 +21,11 @@ def _plain(kind: str) -> Pointwise:
 
 
 def _clip(call: Call, x: str) -> str:
-    names = ("min", "max") if call.name in ("clamp", "clip") else ("min_val", "max_val")
-    default = (None, None) if call.name in ("clamp", "clip") else (-1.0, 1.0)
-    low, high = (call.parameter(name, 1 + place, default[place]) for place, name in enumerate(names))
-    if call.name == "relu6":
-        low, high = 0.0, 6.0
+    low, high = (call.setting(name) for name in call.operator.settings if name != "inplace")
+    return _between(call, x, low, high)
+
+
+def _between(call: Call, x: str, low: float | None, high: float | None) -> str:
     w = call.writer
     return w.op("Clip", x, "" if low is None else w.number(low), *(() if high is None else (w.number(high),)))
 
@@ -36,10 +36,10 @@ def _silu(call: Call, x: str) -> str:
 
 def _gelu(call: Call, x: str) -> str:
     """x·Φ(x); from opset 20 on an operator of its own."""
-    w, approximate = call.writer, call.parameter("approximate", 1, "none")
+    w, approximate = call.writer, call.setting("approximate")
     if w.opset >= 20:
         return w.op("Gelu", x, approximate=approximate)
-    if approximate == "tanh":
+    if approximate != "none":
         cube = w.op("Mul", w.op("Mul", x, x), x)
         inner = w.op("Add", x, w.op("Mul", cube, w.number(0.044715)))
         bell = w.op("Tanh", w.op("Mul", inner, w.number(math.sqrt(2 / math.pi))))
@@ -58,98 +58,82 @@ def _hardsigmoid(call: Call, x: str) -> str:
 
 
 def _prelu(call: Call, x: str) -> str:
-    if not isinstance(call.module, nn.PReLU):
+    if call.module is None:
         raise Unsupported("functional prelu")
-    slope = call.module.weight.detach().reshape(-1, 1, 1)
+    slope = call.setting("weight").detach().reshape(-1, 1, 1)
     if slope.numel() > 1:
         raise Unsupported("PReLU with one slope a channel")
     return call.writer.op("PRelu", x, call.writer.constant(slope, "slope"))
 
 
 def _softplus(call: Call, x: str) -> str:
-    if call.parameter("beta", 1, 1) != 1:
+    if call.setting("beta") != 1:
         raise Unsupported("softplus with beta other than 1")
     return call.writer.op("Softplus", x)
 
 
 def _softmax(call: Call, x: str) -> str:
-    kind = "LogSoftmax" if call.name == "log_softmax" else "Softmax"
-    axis = call.parameter("dim", 1)
+    kind = "LogSoftmax" if call.operator is act.LOG_SOFTMAX else "Softmax"
+    axis = call.setting("dim")
     if axis is None:
         raise Unsupported("softmax without `dim`")
     return call.writer.op(kind, x, axis=axis)
 
 
-POINTWISE: dict[str, Pointwise] = {
-    "relu": _plain("Relu"),
-    "sigmoid": _plain("Sigmoid"),
-    "tanh": _plain("Tanh"),
-    "hardswish": _plain("HardSwish"),
-    "softsign": _plain("Softsign"),
-    "abs": _plain("Abs"),
-    "neg": _plain("Neg"),
-    "negative": _plain("Neg"),
-    "sqrt": _plain("Sqrt"),
-    "exp": _plain("Exp"),
-    "sign": _plain("Sign"),
-    "square": lambda call, x: call.writer.op("Mul", x, x),
-    "relu6": _clip,
-    "hardtanh": _clip,
-    "clamp": _clip,
-    "clip": _clip,
-    "silu": _silu,
-    "gelu": _gelu,
-    "mish": _mish,
-    "hardsigmoid": _hardsigmoid,
-    "softplus": _softplus,
-    "prelu": _prelu,
-    "softmax": _softmax,
-    "log_softmax": _softmax,
-    "leaky_relu": lambda call, x: call.writer.op(
-        "LeakyRelu", x, alpha=call.parameter("negative_slope", 1, 0.01)
-    ),
-    "elu": lambda call, x: call.writer.op("Elu", x, alpha=call.parameter("alpha", 1, 1.0)),
-    "celu": lambda call, x: call.writer.op("Celu", x, alpha=call.parameter("alpha", 1, 1.0)),
-    "selu": _plain("Selu"),
+POINTWISE: dict[Operator, Pointwise] = {
+    act.RELU: _plain("Relu"),
+    act.SIGMOID: _plain("Sigmoid"),
+    act.TANH: _plain("Tanh"),
+    act.HARDSWISH: _plain("HardSwish"),
+    act.SOFTSIGN: _plain("Softsign"),
+    act.ABS: _plain("Abs"),
+    act.NEGATE: _plain("Neg"),
+    act.SQRT: _plain("Sqrt"),
+    act.EXP: _plain("Exp"),
+    act.SIGN: _plain("Sign"),
+    act.SQUARE: lambda call, x: call.writer.op("Mul", x, x),
+    act.RELU6: lambda call, x: _between(call, x, 0.0, 6.0),
+    act.HARDTANH: _clip,
+    act.CLAMP: _clip,
+    act.SILU: _silu,
+    act.GELU: _gelu,
+    act.MISH: _mish,
+    act.HARDSIGMOID: _hardsigmoid,
+    act.SOFTPLUS: _softplus,
+    act.PRELU: _prelu,
+    act.SOFTMAX: _softmax,
+    act.LOG_SOFTMAX: _softmax,
+    act.LEAKY_RELU: lambda call, x: call.writer.op("LeakyRelu", x, alpha=call.setting("negative_slope")),
+    act.ELU: lambda call, x: call.writer.op("Elu", x, alpha=call.setting("alpha")),
+    act.CELU: lambda call, x: call.writer.op("Celu", x, alpha=call.setting("alpha")),
+    act.SELU: _plain("Selu"),
 }
-_NEVER_NEGATIVE = frozenset(
-    {"relu", "relu6", "sigmoid", "abs", "sqrt", "exp", "square", "hardsigmoid", "softmax"}
-)
 ARITHMETIC = {
-    "add": "Add",
-    "iadd": "Add",
-    "sub": "Sub",
-    "isub": "Sub",
-    "subtract": "Sub",
-    "mul": "Mul",
-    "multiply": "Mul",
-    "imul": "Mul",
-    "div": "Div",
-    "divide": "Div",
-    "true_divide": "Div",
-    "truediv": "Div",
-    "itruediv": "Div",
-    "maximum": "Max",
-    "minimum": "Min",
-    "pow": "Pow",
+    arithmetic_rows.ADD: "Add",
+    arithmetic_rows.SUBTRACT: "Sub",
+    arithmetic_rows.MULTIPLY: "Mul",
+    arithmetic_rows.DIVIDE: "Div",
+    arithmetic_rows.MAXIMUM: "Max",
+    arithmetic_rows.MINIMUM: "Min",
+    arithmetic_rows.POWER: "Pow",
 }
 
 
 def pointwise(call: Call) -> Value:
     """An activation; the result holds the channels of the target."""
     x = call.stored()
-    if x.nonnegative and call.name in ("relu", "abs"):
+    if x.nonnegative and call.operator in (act.RELU, act.ABS):
         return call.like_input(x.name, nonnegative=True)
-    return call.like_input(POINTWISE[call.name](call, x.name), call.name in _NEVER_NEGATIVE)
+    return call.like_input(POINTWISE[call.operator](call, x.name), call.operator.nonnegative)
 
 
 def arithmetic(call: Call) -> Value:
     """A sum, product or quotient of tensors and numbers."""
-    w, kind = call.writer, ARITHMETIC[call.name]
+    w, kind = call.writer, ARITHMETIC[call.operator]
     if static(call.node.kwargs.get("alpha", 1)) != 1 or call.node.kwargs.get("rounding_mode") is not None:
         raise Unsupported("alpha or rounding_mode")
-    first = call.operand(0, "input")
-    second = call.operand(1, "exponent" if kind == "Pow" else "other")
+    first = call.first()
+    second = call.operand("exponent" if kind == "Pow" else "other")
     tensors = [value for value in (first, second) if isinstance(value, Value)]
     if kind == "Add" and len(tensors) == 2 and tensors[0].shape == tensors[1].shape == call.shape:
         return _sum(call, *tensors)
@@ -193,8 +177,10 @@ def _sum(call: Call, first: Value, second: Value) -> Value:
 def concatenate(call: Call) -> Value:
     """torch.cat; along the channels the parts keep their own lists, shifted."""
     w = call.writer
-    axis = call.parameter("dim", 1, 0) % len(call.shape)
-    values = [call.values[part] for part in argument(call.node, 0, "tensors")]
+    axis = call.setting("dim") % len(call.shape)
+    parts = call.node.args[0] if call.node.args else call.node.kwargs["tensors"]
+    assert isinstance(parts, list | tuple)
+    values = [call.values[part] for part in parts]  # type: ignore[index]
     nonnegative = all(value.nonnegative for value in values)
     if axis == 1 and not isinstance(call.target, Dense):
         name = w.op("Concat", *(value.name for value in values), axis=1)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.exporting.onnx_graph import GraphWriter, Value
+from penstock.exporting.onnx.graph import GraphWriter, Value
 from penstock.surgery import Channels, Concat, Dense, Gate, Meet, Silent, Spread, Union
 from penstock.surgery.channels import concat, spread, union
 

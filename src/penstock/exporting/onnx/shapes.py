@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from torch import nn
 
-from penstock.exporting.onnx_call import Call, Unsupported, static
-from penstock.exporting.onnx_graph import Value
+from penstock.exporting.onnx.call import Call, Unsupported, static
+from penstock.exporting.onnx.graph import Value
 from penstock.surgery import Dense, Spread
+from penstock.surgery.operators import arithmetic, moving
 
-_REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum", "amax": "ReduceMax", "amin": "ReduceMin"}
+_REDUCTIONS = {
+    arithmetic.MEAN: "ReduceMean",
+    arithmetic.SUM: "ReduceSum",
+    arithmetic.LARGEST: "ReduceMax",
+    arithmetic.SMALLEST: "ReduceMin",
+}
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
-_PAD_MODULES = {nn.ZeroPad2d: "constant", nn.ReflectionPad2d: "reflect", nn.ReplicationPad2d: "replicate"}
+_PAD_MODULES = {
+    moving.ZERO_PAD: "constant",
+    moving.REFLECTION_PAD: "reflect",
+    moving.REPLICATION_PAD: "replicate",
+}
 _TO_THE_END = np.iinfo(np.int64).max
 
 
@@ -50,7 +59,7 @@ def permute(call: Call) -> Value:
 def transpose(call: Call) -> Value:
     x = call.dense()
     axes = list(range(len(x.shape)))
-    first, second = (call.parameter(f"dim{place}", 1 + place) for place in (0, 1))
+    first, second = (call.setting(f"dim{place}") for place in (0, 1))
     axes[first], axes[second] = axes[second], axes[first]
     return call.result(call.writer.op("Transpose", x.name, perm=axes), x.nonnegative)
 
@@ -109,23 +118,23 @@ def part_of(call: Call, pieces: Sequence[int], axis: int, place: int) -> Value:
 def reduce(call: Call) -> Value:
     """mean, sum, amax, amin over axes."""
     x = call.dense() if isinstance(call.target, Dense) else call.stored()
-    axes = call.parameter("dim", 1)
+    axes = call.setting("dim")
     if axes is None:
         axes = tuple(range(len(x.shape)))
     axes = [int(axis) % len(x.shape) for axis in ((axes,) if isinstance(axes, int) else axes)]
     if call.dynamic and 0 in axes:
-        raise Unsupported(f"{call.name} over the batch axis")
-    keep = bool(call.parameter("keepdim", 2, False))
-    name = call.writer.reduce(_REDUCTIONS[call.name], x.name, axes, keep)
+        raise Unsupported(f"{call.use.title} over the batch axis")
+    keep = bool(call.setting("keepdim"))
+    name = call.writer.reduce(_REDUCTIONS[call.operator], x.name, axes, keep)
     return Value(name, call.shape, call.target, x.nonnegative)
 
 
 def pad(call: Call) -> Value:
     """Padding of the maps keeps the channels' list; padding of the channels makes the value whole first."""
-    w, module = call.writer, call.module
-    mode = _PAD_MODULES[type(module)] if module is not None else call.parameter("mode", 2, "constant")  # type: ignore[index]
-    widths = list(call.parameter("padding" if module is not None else "pad", 1))
-    fill = 0.0 if module is not None else call.parameter("value", 3, None) or 0.0
+    w, module = call.writer, cast(Any, call.module)
+    mode = call.setting("mode") if module is None else _PAD_MODULES[call.operator]
+    widths = list(call.setting("pad") if module is None else module.padding)
+    fill = (call.setting("value") if module is None else None) or 0.0
     x = call.x
     if mode not in _PAD_MODES:
         raise Unsupported(f"padding mode {mode!r}")
@@ -142,11 +151,11 @@ def pad(call: Call) -> Value:
 def resize(call: Call) -> Value:
     """interpolate and Upsample, nearest and bilinear."""
     w, x = call.writer, call.stored()
-    mode, corners = call.parameter("mode", 3, "nearest"), call.parameter("align_corners", 4, None)
+    mode, corners = call.setting("mode"), call.setting("align_corners")
     if mode not in ("nearest", "bilinear"):
         raise Unsupported(f"interpolation mode {mode!r}")
     factors = [after / before for after, before in zip(call.shape[2:], x.shape[2:], strict=True)]
-    given = call.parameter("scale_factor", 2, None)
+    given = call.setting("scale_factor")
     if given is not None and any(
         factor != float(given) for factor in factors if isinstance(given, int | float)
     ):

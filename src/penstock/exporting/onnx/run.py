@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from penstock.errors import InputError, import_extra
-from penstock.exporting.onnx import DENSITY, IMAGES, export_onnx
+from penstock.exporting.onnx.export import DENSITY, IMAGES, export_onnx
 
 
 def onnx_session(path: str | os.PathLike[str], threads: int = 1) -> Any:

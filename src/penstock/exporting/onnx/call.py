@@ -8,10 +8,11 @@ from typing import Any
 
 from torch import fx, nn
 
-from penstock.exporting.onnx_graph import GraphWriter, Value, dense_value
-from penstock.exporting.onnx_lists import ChannelLists
+from penstock.exporting.onnx.graph import GraphWriter, Value, dense_value
+from penstock.exporting.onnx.lists import ChannelLists
 from penstock.surgery import Channels, Dense, shape_of
-from penstock.surgery.ops import argument
+from penstock.surgery.operators import Operator, Use, use_of
+from penstock.surgery.operators.moving import ATTRIBUTE, RANK, SIZE
 
 _ARITHMETIC_HOMES = ("_operator", "builtins", "math")
 
@@ -29,14 +30,22 @@ class Call:
     """
 
     node: fx.Node
-    module: nn.Module | None
-    name: str  # the operator's bare name: "relu", "max_pool2d"
+    use: Use
     values: Mapping[fx.Node, Value]  # the tensors among its arguments
     shape: tuple[int, ...]
     target: Channels
     writer: GraphWriter
     lists: ChannelLists
     dynamic: bool
+
+    @property
+    def operator(self) -> Operator:
+        """The row of the table of operators."""
+        return self.use.operator
+
+    @property
+    def module(self) -> nn.Module | None:
+        return self.use.module
 
     @property
     def x(self) -> Value:
@@ -54,20 +63,23 @@ class Call:
         """The first input holding the channels that the result is to hold."""
         return self.lists.relayout(self.x, self.target)
 
-    def parameter(self, name: str, place: int, default: Any = None) -> Any:
-        """A setting: the module's attribute, or the function's argument by place or name."""
-        if self.module is not None:
-            return getattr(self.module, name, default)
-        return static(argument(self.node, place, name, default))
+    def setting(self, name: str) -> Any:
+        """A setting of the operator as a Python value."""
+        return static(self.use.setting(name))
 
-    def operand(self, place: int, name: str) -> Any:
-        """An argument of a function: a Value if it is a tensor of the graph, else a Python value."""
-        given = argument(self.node, place, name)
-        return self.values[given] if given in self.values else static(given)
+    def operand(self, name: str) -> Any:
+        """A setting of a function: a Value if it is a tensor of the graph, else a Python value."""
+        given = self.use.setting(name)
+        return self.values[given] if isinstance(given, fx.Node) and given in self.values else static(given)
 
-    def tensor(self, place: int, name: str) -> str | None:
-        """The name of an optional tensor argument, holding all its channels."""
-        given = self.operand(place, name)
+    def first(self) -> Any:
+        """The first argument of a function: a Value if it is a tensor of the graph, else a Python value."""
+        given = self.node.args[0] if self.node.args else self.node.kwargs["input"]
+        return self.values[given] if isinstance(given, fx.Node) and given in self.values else static(given)
+
+    def tensor(self, name: str) -> str | None:
+        """The name of an optional tensor among the settings, holding all its channels."""
+        given = self.operand(name)
         return self.dense(given).name if isinstance(given, Value) else None
 
     def result(self, name: str, nonnegative: bool = False) -> Value:
@@ -95,12 +107,13 @@ def _number(node: fx.Node) -> Any:
     if isinstance(source, fx.Node) and shape_of(source) is not None:
         shape = shape_of(source)
         assert shape is not None
-        if node.op == "call_function" and node.target is getattr and node.args[1] in ("shape", "ndim"):
-            return shape if node.args[1] == "shape" else len(shape)
-        if node.op == "call_method" and node.target == "size":
-            axis = static(argument(node, 1, "dim"))
+        use = use_of(node)
+        if use.operator is ATTRIBUTE and use.setting("name") in ("shape", "ndim"):
+            return shape if use.setting("name") == "shape" else len(shape)
+        if use.operator is SIZE:
+            axis = static(use.setting("dim"))
             return shape if axis is None else shape[axis]
-        if node.op == "call_method" and node.target in ("dim", "ndimension"):
+        if use.operator is RANK:
             return len(shape)
     elif callable(node.target) and getattr(node.target, "__module__", "") in _ARITHMETIC_HOMES:
         return node.target(*(static(part) for part in node.args))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from penstock.exporting.onnx_call import Call, Unsupported, pair
-from penstock.exporting.onnx_graph import GraphWriter, Value
+from penstock.errors import LayerError
+from penstock.exporting.onnx.call import Call, Unsupported, pair
+from penstock.exporting.onnx.graph import GraphWriter, Value
+from penstock.gating import scale_and_shift
+from penstock.surgery.operators import layers as table
 
 _PAD_MODES = {"reflect": "reflect", "replicate": "edge"}
 
@@ -53,16 +56,10 @@ def _pad_ahead(w: GraphWriter, source: str, pads: list[int], mode: str) -> str:
 
 def norm_scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
     """A batch norm in eval mode as scale·x + shift, in double precision."""
-    assert isinstance(norm, _BatchNorm)
-    if norm.running_mean is None or norm.running_var is None:
-        raise Unsupported(
-            "a batch norm without running statistics normalises by the batch, which no export can hold"
-        )
-    scale = (norm.running_var.detach().double() + norm.eps).rsqrt()
-    if norm.weight is not None:
-        scale = scale * norm.weight.detach().double()
-    shift = -norm.running_mean.detach().double() * scale
-    return scale, shift if norm.bias is None else shift + norm.bias.detach().double()
+    try:
+        return scale_and_shift(norm)
+    except LayerError as error:
+        raise Unsupported(str(error)) from error
 
 
 def refuse_disguise(module: nn.Module, kind: type[nn.Module], shape: tuple[int, ...]) -> None:
@@ -91,9 +88,9 @@ def fold(conv: nn.Conv2d, norm: nn.Module | None) -> tuple[Tensor, Tensor | None
 def conv2d(call: Call) -> Value:
     """F.conv2d, with weights from anywhere in the graph."""
     w = call.writer
-    weight = call.operand(1, "weight")
-    bias = call.tensor(2, "bias")
-    stride, dilation = call.parameter("stride", 3, 1), call.parameter("dilation", 5, 1)
+    weight = call.operand("weight")
+    bias = call.tensor("bias")
+    stride, dilation = call.setting("stride"), call.setting("dilation")
     return call.result(
         w.op(
             "Conv",
@@ -102,8 +99,8 @@ def conv2d(call: Call) -> Value:
             *(() if bias is None else (bias,)),
             strides=list(pair(stride)),
             dilations=list(pair(dilation)),
-            pads=explicit_padding(call.parameter("padding", 4, 0), weight.shape[2:], dilation, stride),
-            group=call.parameter("groups", 6, 1),
+            pads=explicit_padding(call.setting("padding"), weight.shape[2:], dilation, stride),
+            group=call.setting("groups"),
         )
     )
 
@@ -117,8 +114,8 @@ def linear(call: Call) -> Value:
         weight = w.constant(call.module.weight.detach().t().contiguous(), "weight")
         bias = None if call.module.bias is None else w.constant(call.module.bias, "bias")
     else:
-        weight = w.op("Transpose", call.dense(call.operand(1, "weight")).name, perm=[1, 0])
-        bias = call.tensor(2, "bias")
+        weight = w.op("Transpose", call.dense(call.operand("weight")).name, perm=[1, 0])
+        bias = call.tensor("bias")
     if len(x.shape) == 2 and bias is not None:
         return call.result(w.op("Gemm", x.name, weight, bias))
     product = w.op("MatMul", x.name, weight)
@@ -138,27 +135,28 @@ def batch_norm(call: Call) -> Value:
 
 def layer_norm(call: Call) -> Value:
     w, x = call.writer, call.dense()
-    shape = call.parameter("normalized_shape", 1)
+    shape = call.setting("normalized_shape")
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     scale: str | None
     shift: str | None
-    if isinstance(call.module, nn.LayerNorm):
-        scale = None if call.module.weight is None else w.constant(call.module.weight, "scale")
-        shift = None if call.module.bias is None else w.constant(call.module.bias, "shift")
+    if call.module is not None:
+        weight, bias = call.setting("weight"), call.setting("bias")
+        scale = None if weight is None else w.constant(weight, "scale")
+        shift = None if bias is None else w.constant(bias, "shift")
     else:
-        scale, shift = call.tensor(2, "weight"), call.tensor(3, "bias")
+        scale, shift = call.tensor("weight"), call.tensor("bias")
     scale = scale or w.constant(torch.ones(shape), "scale")
     inputs = (x.name, scale) if shift is None else (x.name, scale, shift)
-    epsilon = float(call.parameter("eps", 4, 1e-5))
+    epsilon = float(call.setting("eps"))
     return call.result(w.op("LayerNormalization", *inputs, axis=-len(shape), epsilon=epsilon))
 
 
 def group_norm(call: Call) -> Value:
     """Each group brought to mean 0 and variance 1, then scale and shift by channel."""
     w, x = call.writer, call.dense()
-    if not isinstance(call.module, nn.GroupNorm):
+    if call.module is None:
         raise Unsupported("functional group_norm")
-    norm = call.module
+    norm: Any = call.module
     groups = w.op("Reshape", x.name, w.ints(0, norm.num_groups, -1))
     one, zero = torch.ones(norm.num_groups), torch.zeros(norm.num_groups)
     flat = w.op("InstanceNormalization", groups, w.constant(one), w.constant(zero), epsilon=norm.eps)
@@ -172,27 +170,27 @@ def group_norm(call: Call) -> Value:
 
 def max_pool(call: Call) -> Value:
     x = call.stored()
-    kernel = pair(call.parameter("kernel_size", 1))
+    kernel = pair(call.setting("kernel_size"))
     name = call.writer.op(
         "MaxPool",
         x.name,
         kernel_shape=list(kernel),
-        strides=list(pair(call.parameter("stride", 2) or kernel)),
-        pads=[*pair(call.parameter("padding", 3, 0))] * 2,
-        dilations=list(pair(call.parameter("dilation", 4, 1))),
-        ceil_mode=int(call.parameter("ceil_mode", 5, False)),
+        strides=list(pair(call.setting("stride") or kernel)),
+        pads=[*pair(call.setting("padding"))] * 2,
+        dilations=list(pair(call.setting("dilation"))),
+        ceil_mode=int(call.setting("ceil_mode")),
     )
     return call.like_input(name, x.nonnegative)
 
 
 def avg_pool(call: Call) -> Value:
     x = call.stored()
-    kernel = pair(call.parameter("kernel_size", 1))
-    padding = pair(call.parameter("padding", 3, 0))
-    if call.parameter("divisor_override", 6) is not None:
+    kernel = pair(call.setting("kernel_size"))
+    padding = pair(call.setting("padding"))
+    if call.setting("divisor_override") is not None:
         raise Unsupported("divisor_override")
-    ceil = bool(call.parameter("ceil_mode", 4, False))
-    stride = pair(call.parameter("stride", 2) or kernel)
+    ceil = bool(call.setting("ceil_mode"))
+    stride = pair(call.setting("stride") or kernel)
     if ceil and any(
         (size + 2 * pad - window) % step
         for size, pad, window, step in zip(x.shape[2:], padding, kernel, stride, strict=True)
@@ -205,7 +203,7 @@ def avg_pool(call: Call) -> Value:
         kernel_shape=list(kernel),
         strides=list(stride),
         pads=[*padding] * 2,
-        count_include_pad=int(call.parameter("count_include_pad", 5, True)),
+        count_include_pad=int(call.setting("count_include_pad")),
     )
     return call.like_input(name, x.nonnegative)
 
@@ -213,7 +211,7 @@ def avg_pool(call: Call) -> Value:
 def adaptive_pool(call: Call) -> Value:
     """Windows that may differ in size and overlap; an average of them is a product with a constant matrix."""
     x, w = call.stored(), call.writer
-    average = "avg" in call.name
+    average = call.operator is table.ADAPTIVE_AVERAGE_POOL
     size, wanted = x.shape[2:], call.shape[2:]
     if prod(wanted) == 1:
         name = w.reduce("ReduceMean" if average else "ReduceMax", x.name, (2, 3), keepdims=True)

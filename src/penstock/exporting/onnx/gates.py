@@ -17,10 +17,10 @@ import numpy as np
 from torch import Tensor, nn
 
 from penstock.errors import LayerError
-from penstock.exporting.onnx_call import Unsupported
-from penstock.exporting.onnx_graph import GraphWriter, Value
-from penstock.exporting.onnx_layers import convolve
-from penstock.exporting.onnx_lists import ChannelLists
+from penstock.exporting.onnx.call import Unsupported
+from penstock.exporting.onnx.graph import GraphWriter, Value
+from penstock.exporting.onnx.layers import convolve
+from penstock.exporting.onnx.lists import ChannelLists
 from penstock.gating import Folded, GatedConv2d, fold_norm, level_edges, winner_count
 from penstock.surgery import Dense, Gate
 

@@ -11,79 +11,51 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import fx, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from penstock.errors import ExportError
-from penstock.exporting import onnx_layers as layers
-from penstock.exporting import onnx_pointwise as points
-from penstock.exporting import onnx_shapes as shapes
-from penstock.exporting.onnx_call import Call, Unsupported, static
-from penstock.exporting.onnx_gates import Gates
-from penstock.exporting.onnx_graph import GraphWriter, Value, dense_value
-from penstock.exporting.onnx_inside import trace_with_sizes
-from penstock.exporting.onnx_lists import listable
+from penstock.exporting.onnx import layers, shapes
+from penstock.exporting.onnx import pointwise as points
+from penstock.exporting.onnx.call import Call, Unsupported, static
+from penstock.exporting.onnx.gates import Gates
+from penstock.exporting.onnx.graph import GraphWriter, Value, dense_value
+from penstock.exporting.onnx.inside import trace_with_sizes
+from penstock.exporting.onnx.lists import listable
 from penstock.gating import GatedConv2d
 from penstock.surgery import Dense, channel_flow, shape_of
-from penstock.surgery.ops import argument, is_inplace, module_of, operator_name
+from penstock.surgery.operators import (
+    TABLE,
+    Kind,
+    Operator,
+    is_inplace,
+    kind_of,
+    module_of,
+    moving,
+    place_of,
+    use_of,
+    use_of_module,
+)
+from penstock.surgery.operators import layers as rows
+from penstock.surgery.operators.activations import RELU
 
-_MODULES: dict[type[nn.Module], str] = {
-    nn.ReLU: "relu",
-    nn.ReLU6: "relu6",
-    nn.SiLU: "silu",
-    nn.GELU: "gelu",
-    nn.Hardswish: "hardswish",
-    nn.Hardsigmoid: "hardsigmoid",
-    nn.Hardtanh: "hardtanh",
-    nn.LeakyReLU: "leaky_relu",
-    nn.ELU: "elu",
-    nn.CELU: "celu",
-    nn.SELU: "selu",
-    nn.Mish: "mish",
-    nn.PReLU: "prelu",
-    nn.Sigmoid: "sigmoid",
-    nn.Tanh: "tanh",
-    nn.Softplus: "softplus",
-    nn.Softsign: "softsign",
-    nn.Softmax: "softmax",
-    nn.LogSoftmax: "log_softmax",
-    nn.MaxPool2d: "max_pool2d",
-    nn.AvgPool2d: "avg_pool2d",
-    nn.AdaptiveAvgPool2d: "adaptive_avg_pool2d",
-    nn.AdaptiveMaxPool2d: "adaptive_max_pool2d",
-    nn.Flatten: "flatten",
-    nn.Linear: "linear",
-    nn.LayerNorm: "layer_norm",
-    nn.GroupNorm: "group_norm",
-    nn.ZeroPad2d: "pad",
-    nn.ReflectionPad2d: "pad",
-    nn.ReplicationPad2d: "pad",
-    nn.Upsample: "interpolate",
-}
-_WRITERS: dict[str, Callable[[Call], Value]] = {
+_WRITERS: dict[Operator, Callable[[Call], Value]] = {
     **dict.fromkeys(points.POINTWISE, points.pointwise),
     **dict.fromkeys(points.ARITHMETIC, points.arithmetic),
-    **dict.fromkeys(("cat", "concat", "concatenate"), points.concatenate),
-    **dict.fromkeys(("view", "reshape", "flatten", "squeeze", "unsqueeze"), shapes.reshape),
-    **dict.fromkeys(("mean", "sum", "amax", "amin"), shapes.reduce),
-    **dict.fromkeys(("adaptive_avg_pool2d", "adaptive_max_pool2d"), layers.adaptive_pool),
-    **dict.fromkeys(("interpolate", "upsample"), shapes.resize),
-    "max_pool2d": layers.max_pool,
-    "avg_pool2d": layers.avg_pool,
-    "conv2d": layers.conv2d,
-    "linear": layers.linear,
-    "layer_norm": layers.layer_norm,
-    "group_norm": layers.group_norm,
-    "permute": shapes.permute,
-    "transpose": shapes.transpose,
-    "getitem": shapes.select,
-    "pad": shapes.pad,
+    **dict.fromkeys((moving.ZERO_PAD, moving.REFLECTION_PAD, moving.REPLICATION_PAD, moving.PAD), shapes.pad),
+    **dict.fromkeys((row for row in TABLE if row.kind is Kind.MOVE), shapes.reshape),
+    **dict.fromkeys((row for row in TABLE if row.kind is Kind.REDUCE), shapes.reduce),
+    **dict.fromkeys((rows.ADAPTIVE_AVERAGE_POOL, rows.ADAPTIVE_MAX_POOL), layers.adaptive_pool),
+    moving.CONCAT: points.concatenate,
+    moving.RESIZE: shapes.resize,
+    rows.MAX_POOL: layers.max_pool,
+    rows.AVERAGE_POOL: layers.avg_pool,
+    rows.CONV: layers.conv2d,
+    rows.LINEAR: layers.linear,
+    rows.LAYER_NORM: layers.layer_norm,
+    rows.GROUP_NORM: layers.group_norm,
+    moving.PERMUTE: shapes.permute,
+    moving.TRANSPOSE: shapes.transpose,
+    moving.INDEX: shapes.select,
 }
-_SAME = frozenset(
-    {"contiguous", "clone", "detach", "float"}
-)  # steps that change nothing in an exported network
-_SAME_MODULES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
-_SAME_CLASS_NAMES = frozenset({"DropPath", "StochasticDepth", "DropBlock2d"})
-_VIEWS = frozenset({"view", "reshape", "flatten", "squeeze", "unsqueeze", "permute", "transpose", "getitem"})
 
 
 @dataclass
@@ -95,7 +67,7 @@ class _Cell:
     family: list[_Cell] = field(default_factory=list)  # cells that are views of the same memory
 
 
-class Walk:
+class NetworkWriter:
     """One pass over a traced network."""
 
     def __init__(
@@ -148,66 +120,66 @@ class Walk:
             self._overwrite(node, self.cells[sources[0]], value)
             return
         self._keep(node, value)
-        if _name(node) in _VIEWS and sources:
+        if use_of(node).operator.view and sources:
             cell, base = self.cells[node], self.cells[sources[0]]
             family = base.family or [base]
             family.append(cell)
             base.family = cell.family = family
 
     def _write(self, node: fx.Node, shape: tuple[int, ...], values: dict[fx.Node, Value]) -> Value:
-        module = module_of(node)
-        if node.op == "get_attr":
+        use = use_of(node)
+        if use.kind is Kind.CONSTANT:
             owner = node.graph.owning_module
             tensor: Any = owner
             for part in str(node.target).split("."):
                 tensor = getattr(tensor, part)
             return dense_value(self.writer.constant(tensor, str(node.target)), shape)
         target = listable(self.flow.get(node.name), shape[1] if len(shape) > 1 else 1, self.unions)
-        name = _name(node)
         lists, dynamic = self.gates.lists, not self.skipping
-        call = Call(node, module, name, values, shape, target, self.writer, lists, dynamic)
-        if isinstance(module, GatedConv2d):
-            return self._gated(call, module)
-        if isinstance(module, nn.Conv2d):
-            return self._convolution(call, module)
-        if isinstance(module, _BatchNorm):
+        call = Call(node, use, values, shape, target, self.writer, lists, dynamic)
+        if isinstance(use.module, GatedConv2d):
+            return self._gated(call, use.module)
+        if isinstance(use.module, nn.Conv2d):
+            return self._convolution(call, use.module)
+        if use.kind is Kind.NORM:
             return call.x if node in self.folded else layers.batch_norm(call)
-        if name == "getitem" and shape_of(node.args[0]) is None:  # type: ignore[arg-type]
+        if use.kind is Kind.SELECT and shape_of(node.args[0]) is None:  # type: ignore[arg-type]
             return self._piece(call)
-        if isinstance(module, nn.Linear):
-            return layers.linear(call)
-        if module is not None and type(module) not in _MODULES:
-            return self._inside(call, module)
-        if name not in _WRITERS:
-            raise Unsupported("there is no ONNX writer for it")
-        return _WRITERS[name](call)
+        if use.operator in _WRITERS:
+            return _WRITERS[use.operator](call)
+        if use.module is not None:
+            return self._inside(call, use.module)
+        raise Unsupported("there is no ONNX writer for it")
 
     def _inside(self, call: Call, module: nn.Module) -> Value:
         """A module that torch.fx kept whole: traced with the sizes it really gets, written step by step."""
         inner = trace_with_sizes(module, [value.shape for value in call.values.values()])
         if inner is None:
             raise Unsupported("there is no ONNX writer for it")
-        walk = Walk(inner, self.writer, self.gates, self.skipping)
-        named = walk.write(inner.graph, [call.dense(value) for value in call.values.values()], call.node.name)
-        self.problems.extend(f"in {_describe(call.node)}: {problem}" for problem in walk.problems)
+        inner_writer = NetworkWriter(inner, self.writer, self.gates, self.skipping)
+        named = inner_writer.write(
+            inner.graph, [call.dense(value) for value in call.values.values()], call.node.name
+        )
+        self.problems.extend(f"in {_describe(call.node)}: {problem}" for problem in inner_writer.problems)
         if len(named) != 1:
             raise Unsupported("it returns several tensors")
         return named[0][1]
 
     def _gated(self, call: Call, layer: GatedConv2d) -> Value:
-        relu_next = all(_name(user) == "relu" for user in call.node.users) and len(call.node.users) > 0
-        own = type(layer.activation)
-        relu = own is nn.ReLU or (own is nn.Identity and relu_next)
+        followers = {use_of(user).operator for user in call.node.users}
+        own = use_of_module(layer.activation)
+        relu = own.operator is RELU or (own.operator is moving.IDENTITY and followers == {RELU})
         write = self.gates.skipping if self.skipping else self.gates.masked
         value = write(str(call.node.target), layer, call.x, call.shape, relu)
-        if own in (nn.Identity, nn.ReLU):
+        if own.operator in (moving.IDENTITY, RELU):
             return value
-        inner = {"module": layer.activation, "name": _MODULES[own], "target": value.stored}
-        return points.pointwise(replace(call, values={call.node: value}, **inner))  # type: ignore[arg-type]
+        if own.operator not in points.POINTWISE:
+            raise Unsupported(f"there is no ONNX writer for its activation {own.title}")
+        return points.pointwise(replace(call, values={call.node: value}, use=own, target=value.stored))
 
     def _convolution(self, call: Call, conv: nn.Conv2d) -> Value:
         users = list(call.node.users)
-        follower = users[0] if len(users) == 1 and isinstance(module_of(users[0]), _BatchNorm) else None
+        follower = users[0] if len(users) == 1 and kind_of(users[0]) is Kind.NORM else None
         weight, bias = layers.fold(conv, None if follower is None else module_of(follower))
         if follower is not None:
             self.folded.add(follower)
@@ -222,28 +194,25 @@ class Walk:
         """One part of chunk or split; the parts' sizes come from the shapes that were seen."""
         origin, place = call.node.args[0], static(call.node.args[1])
         assert isinstance(origin, fx.Node)
-        kind, whole = operator_name(origin), origin.args[0]
-        if kind not in ("chunk", "split") or not isinstance(whole, fx.Node) or whole not in self.cells:
+        use, whole = use_of(origin), origin.args[0]
+        chunked = use.operator is moving.CHUNK
+        known = chunked or use.operator is moving.SPLIT
+        if not known or not isinstance(whole, fx.Node) or whole not in self.cells:
             raise Unsupported(f"it takes apart the result of {_describe(origin)}")
         value = self.cells[whole].value
-        axis = static(argument(origin, 2, "dim", 0)) % len(value.shape)
+        axis = static(use.setting("dim")) % len(value.shape)
         length = value.shape[axis]
-        share = static(argument(origin, 1, "chunks" if kind == "chunk" else "split_size"))
-        if isinstance(share, int):
-            step = -(-length // share) if kind == "chunk" else share
-            share = [min(step, length - start) for start in range(0, length, step)]
-        return shapes.part_of(replace(call, values={whole: value}), list(share), axis, place)
+        pieces = static(use.setting("chunks" if chunked else "split_size"))
+        if isinstance(pieces, int):
+            step = -(-length // pieces) if chunked else pieces
+            pieces = [min(step, length - start) for start in range(0, length, step)]
+        return shapes.part_of(replace(call, values={whole: value}), list(pieces), axis, place)
 
     def _changes_nothing(self, node: fx.Node) -> bool:
-        module = module_of(node)
-        if module is not None:
-            return isinstance(module, _SAME_MODULES) or type(module).__name__ in _SAME_CLASS_NAMES
-        name = operator_name(node)
-        if name in ("dropout", "dropout2d", "feature_dropout", "alpha_dropout"):
-            if static(argument(node, 2, "training", True)):
-                raise Unsupported("it drops values at random even in eval mode (training=True)")
-            return True
-        return name in _SAME
+        use = use_of(node)
+        if use.drops_at_random:
+            raise Unsupported("it drops values at random even in eval mode (training=True)")
+        return use.operator.same_in_eval
 
     def _keep(self, node: fx.Node, value: Value) -> None:
         self.cells[node] = _Cell(value, [node])
@@ -277,22 +246,10 @@ class Walk:
         return [(key, lists.relayout(value, Dense(value.stored.count))) for key, value in found]
 
 
-def _name(node: fx.Node) -> str:
-    module = module_of(node)
-    if module is not None:
-        return _MODULES.get(type(module), type(module).__name__)
-    # A function of the user's own may have the name of one of torch's, so it is called by its full name.
-    own = f"{getattr(node.target, '__module__', '')}.{getattr(node.target, '__name__', node.target)}"
-    return operator_name(node) or own
-
-
 def _place(node: fx.Node) -> str:
     return str(node.target) if node.op == "call_module" else node.name
 
 
 def _describe(node: fx.Node) -> str:
-    """The step in the user's words: layer and class, or the operator and its place in the graph."""
-    module = module_of(node)
-    if module is not None:
-        return f"layer {node.target!r} ({type(module).__name__})"
-    return f"step {node.name!r} ({_name(node)})"
+    """The step in the user's words: its place, and what it is."""
+    return f"{place_of(node)} ({use_of(node).title})"

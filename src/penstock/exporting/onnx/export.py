@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, fx, nn
 
 from penstock.errors import ExportError, SurgeryError, import_extra
-from penstock.exporting.onnx_gates import Densities, Gates
-from penstock.exporting.onnx_graph import OPSETS, GraphWriter
-from penstock.exporting.onnx_lists import ChannelLists
-from penstock.exporting.onnx_walk import Walk
+from penstock.exporting.onnx.gates import Densities, Gates
+from penstock.exporting.onnx.graph import OPSETS, GraphWriter
+from penstock.exporting.onnx.lists import ChannelLists
+from penstock.exporting.onnx.network import NetworkWriter
 from penstock.files import write_atomically
-from penstock.gating import check_density, gated_layers
+from penstock.gating import check_density, gated_layers, is_gated
 from penstock.surgery import trace
 
 _LARGEST = 2**31 - 1  # protobuf's limit for one file
@@ -70,18 +70,25 @@ def export_onnx(
     residual sum holds all its channels (its readers skip outputs only).
     lists: one more output a gated layer, ``channels/<layer>``: int64, the channels it computed,
     the most salient first.
+
+    >>> import tempfile, torch, penstock as ps
+    >>> gated = ps.zoo.pretrained("m_cifarnet-cifar10-d50")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     written = ps.export_onnx(gated, f"{folder}/net.onnx", torch.zeros(1, 3, 32, 32))
+    >>> written.inputs, written.density
+    (('images', 'density'), 0.5)
     """
     import_extra("onnx", "onnx")
     where = _check_path(path)
     fixed = _check_settings(network, example, skipping, density, static, opset)
-    gated = any(gated_layers(network))
+    gated = is_gated(network)
     compact = skipping and gated
     traced = _trace(network, example, compact)
     writer = GraphWriter(opset)
     knob = DENSITY if density in (None, "input") and gated else None
     gates = Gates(writer, ChannelLists(writer), Densities(writer, knob, fixed), ranked=lists)
-    walk = Walk(traced, writer, gates, compact, unions=not static)
-    found = walk.run(traced.graph, IMAGES)
+    steps = NetworkWriter(traced, writer, gates, compact, unions=not static)
+    found = steps.run(traced.graph, IMAGES)
     model, outputs = _assemble(network, traced, writer, gates, found, example, compact, density, lists)
     data = _checked(model, where)
     _write(where, data)
@@ -120,7 +127,7 @@ def _check_settings(
         raise ExportError(f"network: expected a torch.nn.Module, got {type(network).__name__}")
     if isinstance(opset, bool) or not isinstance(opset, int) or not OPSETS[0] <= opset <= OPSETS[1]:
         raise ExportError(f"opset: expected {OPSETS[0]} to {OPSETS[1]}, got {opset!r}")
-    gated = any(True for _ in gated_layers(network))
+    gated = is_gated(network)
     if isinstance(example, Tensor) and example.ndim == 4 and skipping and gated and example.shape[0] != 1:
         raise ExportError(
             f"example: the skipping form takes one image at a time and the example has {example.shape[0]}; "
@@ -226,4 +233,4 @@ def _write(where: Path, data: bytes) -> None:
     try:
         write_atomically(where, data)
     except OSError as error:
-        raise ExportError(f"{where} cannot be written: {error}") from error
+        raise ExportError(str(error)) from error

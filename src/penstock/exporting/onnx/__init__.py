@@ -1,0 +1,1 @@
+"""ONNX in standard operators, in which skipped channels really are not computed."""

@@ -1,0 +1,99 @@
+"""What was measured on: the processor, its instruction sets, and the versions of everything that ran.
+
+A time without these says nothing, so results and reports carry them.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+_CPUINFO = Path("/proc/cpuinfo")
+_PACKAGES = ("penstock", "torch", "onnxruntime", "openvino", "nncf", "timm")
+# AMD says "AMD EPYC" in virtual machines, so the core is told by family and model: (family, models, name).
+_AMD = (
+    (23, range(0x00, 0x30), "Zen"),
+    (23, range(0x30, 0x100), "Zen 2"),
+    (25, range(0x00, 0x10), "Zen 3"),
+    (25, range(0x10, 0x20), "Zen 4"),
+    (25, range(0x20, 0x60), "Zen 3"),
+    (25, range(0x60, 0xB0), "Zen 4"),
+    (26, range(0x00, 0x100), "Zen 5"),
+)
+_INTEL = {85: "Skylake-X", 106: "Ice Lake", 108: "Ice Lake", 143: "Sapphire Rapids", 207: "Emerald Rapids"}
+
+
+@dataclass(frozen=True)
+class Processor:
+    """`core` is the microarchitecture where it is known, else empty; `flags` as the system spells them."""
+
+    name: str
+    core: str
+    flags: frozenset[str]
+
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether it adds products of bytes without saturating in 16 bits (VNNI, or ARM's dot product)."""
+        return bool(self.flags & {"avx512_vnni", "avx_vnni", "asimddp"})
+
+    @property
+    def words(self) -> str:
+        """In a few words: "AMD EPYC (Zen 3)"."""
+        return f"{self.name} ({self.core})" if self.core and self.core not in self.name else self.name
+
+    @property
+    def slug(self) -> str:
+        """A name for files: "zen3", "icelake", or the processor's own."""
+        return re.sub(r"[^a-z0-9]+", "" if self.core else "-", (self.core or self.name).lower()).strip("-")
+
+
+def processor(text: str | None = None) -> Processor:
+    """This machine's, as Linux tells it; PyTorch's word elsewhere. text: another /proc/cpuinfo."""
+    if text is None:
+        text = _CPUINFO.read_text() if _CPUINFO.exists() else ""
+    fields = dict(re.findall(r"^([^\t:\n]+?)\s*:[ \t]*(.*)$", text.split("\n\n")[0], re.MULTILINE))
+    listed = fields.get("flags") or fields.get("Features") or ""
+    flags = set(listed.split()) or {torch.backends.cpu.get_cpu_capability().lower()}
+    if "asimd" in flags:
+        flags.add("neon")
+    name = fields.get("model name") or platform.processor() or platform.machine() or "unknown"
+    return Processor(name.strip(), _core(fields), frozenset(flags))
+
+
+def _core(fields: dict[str, str]) -> str:
+    try:
+        family, model = int(fields["cpu family"]), int(fields["model"])
+    except (KeyError, ValueError):
+        return ""
+    if fields.get("vendor_id") == "AuthenticAMD":
+        return next((name for number, models, name in _AMD if number == family and model in models), "")
+    return _INTEL.get(model, "") if fields.get("vendor_id") == "GenuineIntel" and family == 6 else ""
+
+
+def usable_cores() -> int:
+    """The cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of every package that is measured, where it is installed."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine_words(isa: str = "") -> str:
+    """One line for the top of a report: processor, cores, instruction set, versions."""
+    cores = usable_cores()
+    said = [processor().words, f"{cores} core{'' if cores == 1 else 's'}", *([isa] if isa else [])]
+    return ", ".join(said) + "; " + ", ".join(f"{name} {number}" for name, number in versions().items())

@@ -1,0 +1,155 @@
+"""Milliseconds that can be compared: every contestant in turn, again and again, in one run.
+
+The speed of a shared machine drifts by more than the differences one looks for, so nothing is timed on its
+own: each round runs every contestant, in an order that rotates. The least time of many rounds is what the
+work itself takes; what lies above it, the median included, is mostly the neighbours.
+
+A contestant that follows another one finds its caches full of that one's data, which says something about the
+other. One call does not drive that out: where data just fit into a shared cache, times fall for ten calls.
+So a turn begins with calls that are not timed, for some milliseconds and at least one, and short calls are
+repeated: every contestant is timed as in use, after itself.
+
+On a busy machine the scheduler interrupts long calls more often than short ones, so that even the least times
+say nothing about each other. Two things tell: the least call took longer than the processor time it used, or
+two passes disagree. Measuring then goes on for a while, and a time that is still not steady is not compared.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from torch import Tensor
+
+_INTERRUPTED = 1.15  # times the processor time that a call used
+_DISAGREE = 1.10  # between the least times of two passes
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds a call: the least, which is compared, and the median, which says how noisy it was.
+
+    `processor`: what the least call used of the processor, all threads together; `again`: the least of the
+    other pass, odd rounds against even ones. None where that is not known.
+    """
+
+    least: float
+    median: float
+    calls: int
+    processor: float | None = None
+    again: float | None = None
+
+    @property
+    def steady(self) -> bool:
+        """Whether it may be compared: not interrupted, and two passes agree."""
+        whole = self.processor is None or self.least <= _INTERRUPTED * self.processor
+        return whole and (self.again is None or self.again <= _DISAGREE * self.least)
+
+
+def ratio(slower: Timing | None, faster: Timing | None) -> float | None:
+    """How many times as fast `faster` is; None unless both were measured and are steady."""
+    if slower is None or faster is None or not (slower.steady and faster.steady):
+        return None
+    return slower.least / faster.least
+
+
+def interleave(
+    contestants: Mapping[str, Callable[[], object]],
+    *,
+    seconds: float = 4.0,
+    least_rounds: int = 15,
+    warm_up: int = 2,
+    settle_milliseconds: float = 20.0,
+    turn_milliseconds: float = 5.0,
+    patience: float = 3.0,
+) -> dict[str, Timing]:
+    """Time all contestants for about `seconds` in all, but at least `least_rounds` rounds.
+
+    A turn calls for `settle_milliseconds` untimed, then times calls until they have taken
+    `turn_milliseconds`; at least one of each. While a time is not steady, go on for up to `patience` times
+    as long.
+    """
+    names = list(contestants)
+    for name in names:
+        for _ in range(warm_up):
+            contestants[name]()
+    taken: dict[str, list[_Call]] = {name: [] for name in names}
+    begin = time.perf_counter()
+    for turn in itertools.count():
+        spent = time.perf_counter() - begin
+        if not names or (turn >= least_rounds and spent > seconds):
+            found = {name: _timing(calls) for name, calls in taken.items()}
+            if spent > patience * seconds or all(one.steady for one in found.values()):
+                return found
+        start = turn % len(names)
+        for name in names[start:] + names[:start]:
+            _call_for(settle_milliseconds, contestants[name], turn)
+            taken[name] += _call_for(turn_milliseconds, contestants[name], turn)
+    raise AssertionError("the loop above ends by returning")
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call: milliseconds by the clock, by the processor, and the round that it was part of."""
+
+    clock: float
+    processor: float
+    turn: int
+
+
+def _timing(calls: Sequence[_Call]) -> Timing:
+    """What all the calls of a contestant say."""
+    least = min(calls, key=lambda call: call.clock)
+    other = [call.clock for call in calls if call.turn % 2 != least.turn % 2]
+    return Timing(
+        least.clock,
+        median(call.clock for call in calls),
+        len(calls),
+        least.processor,
+        min(other, default=None),
+    )
+
+
+def _call_for(milliseconds: float, call: Callable[[], object], turn: int) -> list[_Call]:
+    """Every call, at least one, until they have taken so long."""
+    taken: list[_Call] = []
+    spent = 0.0
+    while not taken or spent < milliseconds:
+        used, before = time.process_time(), time.perf_counter()
+        call()
+        after = time.perf_counter()
+        taken.append(_Call(1000 * (after - before), 1000 * (time.process_time() - used), turn))
+        spent += taken[-1].clock
+    return taken
+
+
+def busy_words() -> str:
+    """What to say when other work takes the cores, so that times are upper bounds; empty when none does."""
+    cores = os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load <= cores + 0.5:
+        return ""
+    return (
+        f"The machine is busy (load {load:.0f} on {cores} cores): the times are upper bounds, and longer "
+        "calls suffer most. Measure again when it is idle."
+    )
+
+
+def unsteady_words(names: Sequence[str]) -> str:
+    """What to say when the times of these may not be compared; empty without any."""
+    if not names:
+        return ""
+    return (
+        f"Not compared: {', '.join(names)}. Other work interrupted these calls, so their times are upper "
+        "bounds and their ratios would mislead; measure again on an idle machine."
+    )
+
+
+def one_by_one(run: Callable[[Tensor], object], images: Sequence[Tensor]) -> Callable[[], object]:
+    """A contestant that runs one image a call and takes the next image at the next call."""
+    waiting = itertools.cycle(images)
+    return lambda: run(next(waiting))
