@@ -16,10 +16,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from penstock_runtime.version import __version__
 
 _HOMES = {
     "Account": "penstock.accounting",
+    "Budget": "penstock.search",
     "Engine": "penstock.engine",
     "Explanation": "penstock.surgery",
     "GatedConv2d": "penstock.gating",
@@ -32,6 +33,7 @@ _HOMES = {
     "evaluate": "penstock.training",
     "explain": "penstock.surgery",
     "export_onnx": "penstock.exporting",
+    "fit_budget": "penstock.search",
     "load": "penstock.exporting",
     "remove_unused": "penstock.surgery",
     "saliency_penalty": "penstock.gating",
@@ -43,6 +45,7 @@ _ROOMS = ("datasets", "errors", "zoo")
 
 __all__ = [
     "Account",
+    "Budget",
     "Engine",
     "Explanation",
     "GatedConv2d",
@@ -58,6 +61,7 @@ __all__ = [
     "evaluate",
     "explain",
     "export_onnx",
+    "fit_budget",
     "load",
     "remove_unused",
     "saliency_penalty",
@@ -90,5 +94,6 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.exporting import export_onnx, load, save
     from penstock.gating import GatedConv2d, saliency_penalty, set_density
+    from penstock.search import Budget, fit_budget
     from penstock.surgery import Explanation, add_gates, explain, remove_unused
     from penstock.training import Recipe, Score, evaluate, train

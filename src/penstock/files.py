@@ -1,28 +1,18 @@
-"""Writing a file whole or not at all, and the digest by which its tensors are known again."""
+"""Files written whole or not at all, the digest by which tensors are known, JSON read with suspicion."""
 
 from __future__ import annotations
 
 import hashlib
-import os
+import json
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from penstock_runtime.file import cannot_write, write_atomically
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write through a temporary file beside `path`, so that a reader or a crash never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+__all__ = ["cannot_write", "canonical", "digest", "read_plain", "write_atomically"]
 
 
 def digest(tensors: Mapping[str, Tensor], said: str = "") -> str:
@@ -33,3 +23,22 @@ def digest(tensors: Mapping[str, Tensor], said: str = "") -> str:
         found.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
+
+
+def canonical(value: Any) -> str:
+    """Plain data as JSON, always the same text for the same data."""
+    return json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False)
+
+
+def read_plain(text: str) -> Any:
+    """The data that `canonical` wrote. Whatever else a file may say is a ValueError.
+
+    >>> read_plain('{"epoch": 3}')
+    {'epoch': 3}
+    """
+    try:
+        value = json.loads(text)
+        canonical(value).encode()  # refuses NaN, numbers beyond a double's range and halves of characters
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return value

@@ -1,11 +1,12 @@
 """penstock demo: the embedded sample, the shipped checkpoint, what it keeps and costs, a report.
 
-Nothing is fetched. Until a checkpoint is shipped, a network trained here for half a minute stands in, and the
-output says so.
+Nothing is fetched. The dense network runs beside it in the runtimes that are installed, in float32, as
+OpenVINO installs and in int8. Times that other work disturbed are shown but not compared.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import time
 from dataclasses import dataclass
@@ -15,12 +16,16 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from penstock import __version__, zoo
-from penstock.cli.evaluate import preprocess_of, score
+from penstock import __version__
 from penstock.cli.images import find_images
-from penstock.cli.report import Cost, cost_tables
-from penstock.datasets import ImageArrays, hold_out
-from penstock.gating import gated_layers, set_density
+from penstock.cli.scoring import score, score_runtime
+from penstock.datasets import ImageArrays, preprocess_of
+from penstock.gating import set_density
+from penstock.measuring.densities import Measured, measure, whole_account
+from penstock.measuring.machine import machine_words
+from penstock.measuring.runtimes import dense_runtimes, runtime_names
+from penstock.measuring.timing import ratio
+from penstock.quantizing import calibrate
 from penstock.reporting import (
     Card,
     Run,
@@ -33,17 +38,15 @@ from penstock.reporting import (
 )
 from penstock.reporting.build import PointCost
 from penstock.reporting.comparison import Accuracy, agreement_words, comparison_table
-from penstock.reporting.measuring import Measured, measure, whole_account
+from penstock.reporting.looked import Cost, TimedNetwork, cost_tables, latency_of
 from penstock.reporting.numbers import milliseconds, times
-from penstock.reporting.runtimes import dense_runtimes
-from penstock.reporting.tables import to_json, to_rich
-from penstock.surgery import add_gates
-from penstock.training import Recipe, train
-from penstock.zoo.pretrained import available, pretrained
+from penstock.reporting.tables import Table, to_json, to_rich
+from penstock.reporting.terminal import print_table
+from penstock.zoo.pretrained import pretrained
 
 _GATED, _DENSE = "m_cifarnet-cifar10-any", "m_cifarnet-cifar10-dense"
 _SHOWN = 0.5  # the density whose heat maps the report shows
-_COUNTED = 32  # images whose masks are counted and which are timed
+_COUNTED = 32  # images whose masks are counted, which are timed, and which calibrate int8
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,12 @@ class Options:
     densities: tuple[float, ...] = (1.0, 0.8, 0.6, 0.5, 0.4, 0.3)
     images: int = 0
     """Show so many images of the sample only; 0 takes all 1,000."""
+    against: str = "torch,onnxruntime,openvino,openvino-installed,int8"
+    """Runtimes for the dense network, as in penstock bench."""
     threads: int = 1
     """Threads for the measured milliseconds, the same for every runtime."""
     seconds: float = 8.0
     """How long to measure; longer is steadier."""
-    training_seconds: float = 40.0
-    """How long to train, where no checkpoint is shipped."""
     json: bool = False
 
 
@@ -74,84 +77,82 @@ class Networks:
     origin: str
 
 
+@dataclass(frozen=True)
+class Scores:
+    """Accuracy at each density, in float32 and int8; of the dense network, and of it in int8, by runtime."""
+
+    gated: list[Accuracy]
+    gated_int8: list[Accuracy]
+    dense: Accuracy
+    int8: dict[str, Accuracy]
+
+
 def run(options: Options) -> int:
     begin = time.perf_counter()
     console = Console(stderr=True, quiet=options.json)
     with console.status("loading"):
-        networks = find_networks(options, console)
-        data = networks.images
+        data = find_images("sample", options.images)
+        origin = f"The shipped checkpoint {_GATED}"
+        networks = Networks(pretrained(_GATED), pretrained(_DENSE), data, origin)
         console.log("scoring")
         accuracies = score(networks.gated, data, options.densities)
+        x = preprocess_of(networks.gated, data)(data.images[:_COUNTED])
+        ranges = calibrate(networks.gated, x)
+        in_int8 = score(networks.gated, data, options.densities, ranges=ranges)
         (dense,) = score(networks.dense, data, ())
+        console.log("the dense network in other runtimes")
+        runtimes = dense_runtimes(networks.dense, x[:1], runtime_names(options.against), options.threads, x)
+        int8 = {
+            f"dense, {name}": score_runtime(one, data, networks.dense)
+            for name, one in runtimes.run.items()
+            if one.precision == "int8"
+        }
         console.log("measuring")
-        x = preprocess_of(networks.gated)(data.images[:_COUNTED])
-        runtimes = dense_runtimes(networks.dense, x[:1], threads=options.threads)
         measured = measure(
             networks.gated,
             x,
             options.densities,
             threads=options.threads,
-            rivals={f"dense, {name}": run for name, run in runtimes.run.items()},
+            rivals={f"dense, {name}": one for name, one in runtimes.run.items()},
             seconds=options.seconds,
+            ranges=ranges,
         )
+        table = comparison_table(measured, accuracies, dense=dense, rivals=int8, int8=in_int8)
         console.log("drawing the report")
-        out = write_report(options, networks, accuracies, dense, measured)
-    table = comparison_table(measured, accuracies, dense=dense)
+        out = write_report(options, networks, Scores(accuracies, in_int8, dense, int8), measured, table)
     seconds = time.perf_counter() - begin
     problems = {f"dense, {name}": why for name, why in runtimes.problems.items()}
     if options.json:
         said = {"network": networks.origin, "images": len(data), "rows": to_json(table), "report": str(out)}
         said |= {"without_engine": measured.without_engine or None, "problems": problems}
-        said |= {"busy": measured.busy or None, "seconds": seconds}
+        said |= {"busy": measured.busy or None, "unsteady": measured.unsteady or None, "seconds": seconds}
         print(json.dumps(said))
         return 0
     shown = Console(highlight=False, soft_wrap=True)
     shown.print(f"{networks.origin}; accuracy on {len(data):,} images of {data.name}")
-    shown.print(to_rich(table), soft_wrap=False)
+    print_table(shown, to_rich(table))
     shown.print(agreement_words(measured.rows) or f"No engine: {measured.without_engine}.")
     for name, why in problems.items():
         shown.print(f"{name}: {why}")
-    if measured.busy:
-        shown.print(measured.busy)
+    for warning in (measured.busy, measured.unsteady):
+        if warning:
+            shown.print(warning)
+    shown.print(serving_words(), markup=False)
     shown.print(f"Report, after {seconds:.0f} s:")
     print(out.resolve())
     return 0
 
 
-def find_networks(options: Options, console: Console) -> Networks:
-    """The shipped checkpoints, or a stand-in trained here."""
-    data = find_images("sample", options.images)
-    if {_GATED, _DENSE} <= set(available()):
-        return Networks(pretrained(_GATED), pretrained(_DENSE), data, f"The shipped checkpoint {_GATED}")
-    console.log("no checkpoint is shipped yet: training a small stand-in on the sample")
-    rest, held = hold_out(data, len(data) // 5)
-    dense, gated = train_stand_in(rest, options.training_seconds)
-    origin = (
-        f"No checkpoint is shipped yet: a stand-in, trained here for about {options.training_seconds:.0f} s "
-        f"on {len(rest)} images (its accuracy means little; its cost is real)"
-    )
-    return Networks(gated, dense, held, origin)
-
-
-def train_stand_in(data: ImageArrays, seconds: float) -> tuple[nn.Module, nn.Module]:
-    """A dense M-CifarNet and a gated one that started from it, in about `seconds` together."""
-    torch.manual_seed(0)
-    dense = zoo.m_cifarnet()
-    common = {"batch_size": 64, "learning_rate": 0.02, "image_sizes": "0:16,0.5:32", "label_smoothing": 0.0}
-    begin = time.perf_counter()
-    train(dense, data, None, Recipe(epochs=1, **common))  # type: ignore[arg-type]
-    epoch = time.perf_counter() - begin
-    epochs = max(1, min(12, int((seconds - epoch) / (2.5 * epoch))))
-    train(dense, data, None, Recipe(epochs=epochs, **common))  # type: ignore[arg-type]
-    gated = add_gates(dense, torch.zeros(1, 3, 32, 32))
-    for _, gate in gated_layers(gated):
-        nn.init.normal_(gate.gate.weight, std=0.01)  # so that images differ from the first
-    train(gated, data, None, Recipe(epochs=epochs, density_schedule="any", **common))  # type: ignore[arg-type]
-    return dense.eval(), gated.eval()
+def serving_words() -> str:
+    """How to see the same network serve, and what to install for it if that is missing."""
+    words = "Serve this network, and drop images on its page: penstock serve --demo"
+    if importlib.util.find_spec("uvicorn") and importlib.util.find_spec("starlette"):
+        return words
+    return f"{words} (first: python -m pip install 'penstock[serve]')"
 
 
 def write_report(
-    options: Options, networks: Networks, accuracies: list[Accuracy], dense: Accuracy, measured: Measured
+    options: Options, networks: Networks, scores: Scores, measured: Measured, table: Table
 ) -> Path:
     """The page: the curve just measured, the network's heat maps and what excites it, the two cost tables."""
     data, gated = networks.images, networks.gated
@@ -160,18 +161,18 @@ def write_report(
     maps = tuple(skip_maps(gated, data))
     points = tuple(
         SweepPoint(score.top1, row.paper.macs, row.executed.macs, score.top5, row.density)
-        for row, score in zip(measured.rows, accuracies, strict=True)
+        for row, score in zip(measured.rows, scores.gated, strict=True)
     )
     whole = float(chosen.paper.original_macs)
+    dense = scores.dense
     sweep = Sweep("FBS", points, SweepPoint(dense.top1, whole, whole, dense.top5), "m_cifarnet", data.name)
-    image = preprocess_of(gated)(data.images[:1])
+    image = preprocess_of(gated, data)(data.images[:1])
     layers, memory = cost_tables({"FBS": Cost(chosen, maps, whole_account(gated, image))})
-    table = comparison_table(measured, accuracies, dense=dense)
     page = build_page(
         [Run("demo", Path(), sweep=sweep)],
         title="Penstock on this machine",
         lead=f"{networks.origin}. Accuracy on {len(data):,} images of {data.name}.",
-        notes=[note for note in (measured.without_engine, measured.busy) if note],
+        notes=[note for note in (measured.without_engine, measured.busy, measured.unsteady) if note],
         cards=speed_cards(measured),
         layer_costs=layers,
         memory=memory,
@@ -180,20 +181,27 @@ def write_report(
             PointCost("demo", row.density, row.executed.macs, row.time, row is chosen)
             for row in measured.rows
         ],
+        latency=latency_of(
+            [TimedNetwork("gated", scores.gated, measured, scores.gated_int8)],
+            {name: scores.int8.get(name, dense) for name in measured.rivals},
+            f"{len(data):,} images of {data.name}",
+        ),
+        machine=machine_words(measured.isa),
         footer=f"Made by penstock demo {__version__} with PyTorch {torch.__version__}.",
     )
     return write_page(page, options.out)
 
 
 def speed_cards(measured: Measured) -> list[Card]:
-    """The fastest dense runtime, and how much faster the engine is at the density shown."""
+    """How much faster the engine is than the fastest dense float32 runtime, where both times are steady."""
     timed = [row for row in measured.rows if row.time is not None]
-    if not timed or not measured.rivals or measured.busy:  # a number on top must be one to rely on
+    fastest = measured.fastest_rival()
+    if not timed or fastest is None:
         return []
-    name, rival = min(measured.rivals.items(), key=lambda item: item[1].least)
+    name, rival = fastest
     row = min(timed, key=lambda one: abs((one.density or 1.0) - _SHOWN))
-    assert row.time is not None
-    detail = f"{milliseconds(row.time.least)} instead of {milliseconds(rival.least)} ({name})"
-    return [
-        Card(f"Measured at d = {row.density:g}", times(rival.least / row.time.least), f"faster: {detail}")
-    ]
+    faster = ratio(rival.time, row.time)
+    if faster is None or row.time is None:  # a number on top must be one to rely on
+        return []
+    detail = f"{milliseconds(row.time.least)} instead of {milliseconds(rival.time.least)} ({name})"
+    return [Card(f"Measured at d = {row.density:g}", times(faster), f"faster: {detail}")]

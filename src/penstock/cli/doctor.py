@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
 import re
 import shutil
 import sys
+import warnings
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, distribution, requires, version
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -19,6 +20,9 @@ from rich.table import Table
 from penstock import __version__
 from penstock.datasets.cifar import SHA256, data_folder
 from penstock.errors import CompileError
+from penstock.exporting.libraries import LIBRARIES, mend_torchvision
+from penstock.measuring.machine import processor, usable_cores
+from penstock.reporting.terminal import WholeWords, print_table
 from penstock.zoo import available
 
 _FEATURES = (
@@ -38,10 +42,19 @@ _OPTIONAL = {
     "onnx": ("onnx", "penstock export, ps.export_onnx"),
     "onnxruntime": ("onnx", "penstock bench --against onnxruntime"),
     "openvino": ("compare", "penstock bench --against openvino"),
-    "timm": ("timm", "gating timm's models"),
+    "nncf": ("compare", "penstock bench --against int8 in OpenVINO"),
+    "timm": ("timm", "MODEL timm:NAME"),
+    "torchvision": ("timm", "MODEL torchvision:NAME"),
     "tensorboard": ("tensorboard", "training curves in TensorBoard"),
+    "starlette": ("serve", "penstock serve"),
+    "uvicorn": ("serve", "penstock serve"),
+    "prometheus-client": ("serve", "penstock serve, its /metrics"),
+    "ray": ("ray", "penstock batch, Ray Serve"),
+    "pyarrow": ("ray", "penstock batch, its parquet files"),
 }
 
+# Where a package's module is not its name with underscores for hyphens.
+_MODULES = {"pillow": "PIL"}
 _IN_A_SOURCE_TREE = (
     "torch",
     "numpy",
@@ -52,6 +65,7 @@ _IN_A_SOURCE_TREE = (
     "pillow",
     "matplotlib",
     "jinja2",
+    "tomli-w",
 )
 
 
@@ -81,7 +95,7 @@ def run(options: Options) -> int:
         print(json.dumps({"healthy": not broken, "findings": [asdict(finding) for finding in findings]}))
         return 1 if broken else 0
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-    console.print(_table(findings))
+    print_table(console, _table(findings))
     missing = [finding for finding in findings if not finding.present and finding.remedy]
     for finding in sorted(missing, key=lambda finding: not finding.needed):
         kind = "missing" if finding.needed else "optional"
@@ -91,38 +105,25 @@ def run(options: Options) -> int:
 
 
 def examine() -> list[Finding]:
-    """Look at everything; nothing is imported that is optional."""
+    """Look at everything; what is installed is really imported."""
     return [*_machine(), *_engine(), *_packages(), *_extras(), *_data()]
 
 
 def _machine() -> list[Finding]:
-    model, flags = _processor()
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    features = [feature for feature in _FEATURES if feature in flags]
+    here = processor()
+    features = [feature for feature in _FEATURES if feature in here.flags]
     return [
         Finding("machine", "system", True, f"{platform.system()} {platform.release()}, {platform.machine()}"),
-        Finding("machine", "processor", True, model),
+        Finding("machine", "processor", True, here.words),
         Finding("machine", "features", True, " ".join(features) or "none that matters here"),
         Finding(
             "machine",
             "cores",
             True,
-            f"{usable} of {os.cpu_count()} usable; PyTorch runs {torch.get_num_threads()} threads",
+            f"{usable_cores()} of {os.cpu_count()} usable; PyTorch runs {torch.get_num_threads()} threads",
         ),
         Finding("machine", "memory", True, _memory()),
     ]
-
-
-def _processor() -> tuple[str, set[str]]:
-    """The model's name and the flags, as Linux tells them; PyTorch's word elsewhere."""
-    file = Path("/proc/cpuinfo")
-    text = file.read_text() if file.exists() else ""
-    name = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
-    known = set(flags.group(1).split()) if flags else {torch.backends.cpu.get_cpu_capability().lower()}
-    if "asimd" in known:
-        known.add("neon")
-    return (name.group(1) if name else platform.processor() or "unknown"), known
 
 
 def _memory() -> str:
@@ -153,10 +154,7 @@ def _packages() -> list[Finding]:
         Finding("packages", "python", True, f"{platform.python_version()} at {sys.prefix}"),
         Finding("packages", "penstock", True, __version__),
     ]
-    for name in _required():
-        installed = _version(name)
-        remedy = "" if installed else f"run: pip install {name}"
-        found.append(Finding("packages", name, bool(installed), installed or "not installed", True, remedy))
+    found += [_package("packages", name, f"run: pip install {name}") for name in _required()]
     compiler = shutil.which("g++") or shutil.which("clang++") or ""
     remedy = "" if compiler else "install g++ to build from source or to use torch.compile"
     found.append(Finding("packages", "C++ compiler", bool(compiler), compiler or "none", False, remedy))
@@ -173,20 +171,31 @@ def _required() -> list[str]:
 
 
 def _extras() -> list[Finding]:
-    found = []
-    for name, (extra, purpose) in _OPTIONAL.items():
-        installed = _version(name)
-        remedy = "" if installed else f"for {purpose} run: pip install 'penstock[{extra}]'"
-        found.append(Finding("extras", name, bool(installed), installed or "not installed", False, remedy))
-    return found
+    return [
+        _package("extras", name, f"for {purpose} run: pip install 'penstock[{extra}]'", needed=False)
+        for name, (extra, purpose) in _OPTIONAL.items()
+    ]
 
 
-def _version(name: str) -> str:
+def _package(section: str, name: str, remedy: str, needed: bool = True) -> Finding:
+    """Whether a package is installed, and really imports: one does not follow from the other."""
     try:
         distribution(name)
-        return version(name)
+        installed = version(name)
     except PackageNotFoundError:
-        return ""
+        return Finding(section, name, False, "not installed", needed, remedy)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            stand_ins = mend_torchvision() if name in LIBRARIES else []
+            importlib.import_module(_MODULES.get(name, name.replace("-", "_")))
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0]
+        said = f"{installed}, but does not import: {type(error).__name__}: {reason}"
+        return Finding(section, name, False, said, needed, f"{remedy} (again)")
+    if stand_ins:
+        installed += f"; torchvision's operators {', '.join(stand_ins)} are declared by Penstock"
+    return Finding(section, name, True, installed, needed)
 
 
 def _data() -> list[Finding]:
@@ -211,7 +220,7 @@ def _data() -> list[Finding]:
 
 
 def _table(findings: list[Finding]) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = WholeWords(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     for _ in range(3):
         table.add_column(overflow="fold")

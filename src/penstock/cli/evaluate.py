@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
-from torch import Tensor, nn
 
-from penstock.cli.images import find_images
+from penstock.cli.calibrating import Shown, ranges_for
+from penstock.cli.images import ReadOptions, check_fits, first_images, preprocess_json, settle_preprocess
 from penstock.cli.models import find_model
-from penstock.datasets import ImageArrays, Preprocess
-from penstock.errors import DensityError
-from penstock.gating import check_density, gated_layers, set_density
-from penstock.reporting.comparison import Accuracy, agreement_words, comparison_table
-from penstock.reporting.measuring import Measured, measure, try_compile
+from penstock.cli.scoring import parse_densities, score
+from penstock.cli.trainable import find_scored
+from penstock.datasets import Images, preprocess_of
+from penstock.measuring.densities import Measured, measure
+from penstock.reporting.comparison import agreement_words, comparison_table
 from penstock.reporting.tables import to_json, to_rich
-from penstock.training import evaluate
+from penstock.reporting.terminal import print_table
 
 _COUNTED = 64  # images whose masks are counted, which are timed, and on which engine and PyTorch are compared
 
@@ -31,14 +29,20 @@ class Options:
 
     model: Annotated[str, tyro.conf.Positional]
     """A run's folder, a checkpoint, or the name of a shipped one."""
-    data: str = "cifar10"
-    """cifar10 (its test part) or sample (the embedded 1,000 images)."""
+    data: str = ""
+    """cifar10 or imagenette (their test parts), sample (1,000 embedded images), or a folder with
+    val/CLASS/*.jpg. Default: what MODEL was trained on, else cifar10."""
+    size: int = 0
+    """The side to which photographs are scaled. Default: that of the training, else 224."""
     images: int = 0
     """Score so many images only, equally many of each class; 0 takes all."""
     holdout: int = 0
     """Score the training images that `penstock train --holdout` left out: for choosing, before the test."""
     density: str = ""
     """Densities, as in 0.5,0.7; without any, the network's own."""
+    precision: Shown = "auto"
+    """int8 shows float32 and int8 side by side. Scales that the checkpoint does not hold (penstock quantize)
+    are taken from training images. auto: int8 as well if the checkpoint holds scales."""
     engine: bool = True
     """--no-engine scores with PyTorch and measures no time."""
     threads: int = 1
@@ -46,92 +50,51 @@ class Options:
     seconds: float = 6.0
     """How long to measure; longer is steadier."""
     json: bool = False
+    reading: tyro.conf.OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
 
 
 def run(options: Options) -> int:
     densities = parse_densities(options.density)
-    network = find_model(options.model)
-    data = find_images(options.data, options.images, options.holdout)
+    network = find_model(options.model, trust=options.reading)
+    data = find_scored(options.model, options.data, options.size, options.holdout, options.images)
+    assumed = settle_preprocess(network, options.model, data, options.reading)
+    check_fits(network, data)
     console = Console(stderr=True, quiet=options.json)
     with console.status(f"scoring {len(data):,} images"):
         scores = score(network, data, densities, engine=options.engine, say=console.log)
-        prepare = preprocess_of(network)
+        ranges = None
+        if options.engine:
+            ranges = ranges_for(network, options.precision, options.model, options.data, options.size, data)
+        int8 = [] if ranges is None else score(network, data, densities, say=console.log, ranges=ranges)
+        prepare = preprocess_of(network, data)
         measured = measure(
             network,
-            prepare(data.images[:_COUNTED]),
+            prepare(first_images(data, _COUNTED)),
             densities,
             engine=options.engine,
             threads=options.threads,
             seconds=options.seconds,
+            ranges=ranges,
         )
-    table = comparison_table(measured, scores)
+    table = comparison_table(measured, scores, int8=int8)
     if options.json:
-        print(json.dumps(as_json(options, data, measured, to_json(table))))
+        said = as_json(options, data, measured, to_json(table))
+        print(json.dumps(said | preprocess_json(prepare, assumed)))
         return 0
     shown = Console(highlight=False, soft_wrap=True)
     shown.print(f"{options.model} on {len(data):,} images of {data.name}")
-    shown.print(to_rich(table), soft_wrap=False)
+    print_table(shown, to_rich(table))
     shown.print(agreement_words(measured.rows) or f"No milliseconds: {measured.without_engine}.")
-    if measured.busy:
-        shown.print(measured.busy)
+    for note in (measured.without_int8 and f"No int8: {measured.without_int8}", measured.busy):
+        if note:
+            shown.print(note)
     return 0
 
 
-def parse_densities(text: str) -> list[float]:
-    """ "0.5,0.7" → [0.5, 0.7].
-
-    >>> parse_densities("0.5, 1")
-    [0.5, 1.0]
-    """
-    values = []
-    for item in filter(None, (part.strip() for part in text.split(","))):
-        try:
-            value = float(item)
-        except ValueError:
-            raise DensityError(f"--density: expected numbers as in 0.5,0.7, got {item!r}") from None
-        values.append(check_density(value, "--density"))
-    return values
-
-
-def score(
-    network: nn.Module,
-    data: ImageArrays,
-    densities: Sequence[float],
-    *,
-    engine: bool = True,
-    say: Callable[[str], None] | None = None,
-) -> list[Accuracy]:
-    """Accuracy at each density, through the engine where there is one: it is what will be used."""
-    prepare = preprocess_of(network)
-    gates = list(gated_layers(network))
-    own = [(gate, gate.density) for _, gate in gates]
-    runner, _ = try_compile(network, prepare(data.images[:1]), os.cpu_count() or 1) if engine else (None, "")
-    found = []
-    try:
-        for density in list(densities) if gates and densities else [None]:
-            if density is not None:
-                set_density(network, density)
-            one = evaluate(network if runner is None else _at(runner, density), data, preprocess=prepare)
-            found.append(Accuracy(one.top1, one.top5))
-            if say is not None:
-                setting = "as it is" if density is None else f"at density {density:g}"
-                say(f"{setting}: top-1 {one.top1:.2f}%")
-    finally:
-        for gate, density in own:
-            gate.density = density
-    return found
-
-
-def preprocess_of(network: nn.Module) -> Callable[[Tensor], Tensor]:
-    """What the checkpoint says, or CIFAR-10's."""
-    return getattr(network, "preprocess", None) or Preprocess()
-
-
-def as_json(
-    options: Options, data: ImageArrays, measured: Measured, rows: list[dict[str, Any]]
-) -> dict[str, Any]:
+def as_json(options: Options, data: Images, measured: Measured, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Everything the table says, and how it was measured."""
-    for row, cost in zip(rows, measured.rows, strict=False):
+    floats = (row for row in rows if row["precision"] == "float32")
+    for row, cost in zip(floats, measured.rows, strict=False):
         if cost.agreement is not None:
             row["agreement"] = {
                 "images": cost.agreement.images,
@@ -145,10 +108,7 @@ def as_json(
         "threads": measured.threads,
         "instruction_set": measured.isa or None,
         "without_engine": measured.without_engine or None,
+        "without_int8": measured.without_int8 or None,
         "busy": measured.busy or None,
         "rows": rows,
     }
-
-
-def _at(engine: Any, density: float | None) -> Callable[[Tensor], Tensor]:
-    return engine if density is None else lambda x: engine(x, density=density)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,12 +15,13 @@ import tyro
 from rich.console import Console
 from torch import Tensor, nn
 
-from penstock.cli.inspect import known_shape, parse_shape
-from penstock.cli.models import find_model
+from penstock.cli.images import preprocess_json, preprocess_words
+from penstock.cli.models import ModelOptions, default_place, find_model
+from penstock.cli.probe import known_shape, parse_shape
 from penstock.errors import InputError
 from penstock.exporting import OnnxFile, OnnxNetwork, export_onnx
-from penstock.gating import check_density, gated_layers, set_density
-from penstock.reporting.timing import Timing, interleave
+from penstock.gating import check_density, is_gated, set_density
+from penstock.measuring.timing import Timing, interleave
 
 _TRIED = (0.3, 0.5, 1.0)  # densities at which a network with a density input is checked
 
@@ -49,6 +50,7 @@ class Options:
     check: bool = True
     """--no-check writes the file and does not run it."""
     json: bool = False
+    reading: tyro.conf.OmitArgPrefixes[ModelOptions] = field(default_factory=ModelOptions)
 
 
 @dataclass(frozen=True)
@@ -61,14 +63,15 @@ class Check:
 
 
 def run(options: Options) -> int:
-    network = find_model(options.model).eval()
+    network = find_model(options.model, trust=options.reading).eval()
+    preprocess = getattr(network, "preprocess", None)
     shape = parse_shape(options.input) if options.input else known_shape(network)
     images = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
     console = Console(stderr=True, quiet=options.json)
     with console.status(f"exporting {options.model}"):
         written = export_onnx(
             network,
-            options.out or default_place(options.model),
+            options.out or default_place(options.model, ".onnx"),
             images[:1],
             skipping=options.skipping,
             density=parse_density(options.density),
@@ -79,9 +82,16 @@ def run(options: Options) -> int:
         can_check = options.check and importlib.util.find_spec("onnxruntime") is not None
         checks = check(network, written, images) if can_check else []
     if options.json:
-        print(json.dumps(as_plain(written, checks)))
+        print(json.dumps(as_plain(written, checks) | preprocess_json(preprocess, False)))
         return 0
-    show(Console(highlight=False, soft_wrap=True), written, checks)
+    shown = Console(highlight=False, soft_wrap=True)
+    show(shown, written, checks)
+    if preprocess is None:
+        shown.print(
+            "the network does not say how it takes images; the file takes what your own code gives it"
+        )
+    else:
+        shown.print(f"give it images by {preprocess_words(preprocess)}, of pixels from 0 to 1")
     if options.check and not can_check:
         console.print("not checked: onnxruntime is not installed; run: pip install 'penstock[onnx]'")
     return 0
@@ -97,16 +107,6 @@ def parse_density(text: str) -> float | Literal["input", "own"] | None:
         raise InputError(f"--density: expected a number in ]0, 1], 'input' or 'own', got {text!r}") from error
 
 
-def default_place(model: str) -> Path:
-    """Where the file goes if nobody says: beside the run's checkpoint, else in the working folder."""
-    path = Path(model)
-    if path.is_dir():
-        return path / "model.onnx"
-    if path.suffix == ".safetensors":
-        return path.with_suffix(".onnx")
-    return Path(model.rpartition(":")[2] + ".onnx")
-
-
 def check(network: nn.Module, written: OnnxFile, images: Tensor) -> list[Check]:
     """Run the file on `images`, at several densities if it lets one choose."""
     exported = OnnxNetwork(written.path)
@@ -117,7 +117,7 @@ def check(network: nn.Module, written: OnnxFile, images: Tensor) -> list[Check]:
     given = {density: density if exported.has_density else None for density in asked}
     differences = {}
     for density in asked:
-        if density is not None and any(gated_layers(network)):
+        if density is not None and is_gated(network):
             set_density(network, density)
         with torch.no_grad():
             differences[density] = float((exported(images, given[density]) - network(images)).abs().max())

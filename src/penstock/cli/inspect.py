@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import torch
 import tyro
 from rich.console import Console
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from penstock.accounting import Account, LayerAccount
+from penstock.cli.images import ReadOptions, settle_preprocess
 from penstock.cli.models import find_model
-from penstock.datasets import Preprocess, sample
-from penstock.errors import InputError
-from penstock.gating import check_density, gated_layers, set_density
-from penstock.reporting.measuring import DensityCost, Measured, measure, try_compile
+from penstock.cli.probe import draw_winners, known_shape, parse_shape, probe_images
+from penstock.datasets import sample
+from penstock.gating import check_density, gated_layers, is_gated, set_density
+from penstock.measuring.contest import pays, without_gates
+from penstock.measuring.densities import DensityCost, Measured, RivalTime, measure, try_compile
+from penstock.measuring.runtimes import Runtime, dense_runtimes
+from penstock.measuring.timing import ratio
 from penstock.reporting.numbers import mebibytes, milliseconds, short_count, times
 from penstock.reporting.tables import NOTHING, Cell, Column, Table, figure, to_json, to_rich, word
-from penstock.reporting.timing import Timing
-from penstock.surgery import Explanation, add_gates, explain, shape_of
+from penstock.surgery import Explanation, add_gates, explain
 
 _COUNTED = 16  # images whose masks are counted and which are timed
 _DENSITY = 0.5  # for a network without gates
@@ -41,6 +43,7 @@ class Options:
     time: bool = True
     """--no-time measures no milliseconds."""
     json: bool = False
+    reading: tyro.conf.OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,25 @@ class Inspection:
     density: float | None  # None: the layers have different ones
     masks: str  # which images and gates the executed counts come from
     explanation: Explanation
-    cost: DensityCost
-    dense_time: Timing | None
-    without_engine: str
+    measured: Measured
+    gated_share: float  # of the dense MACs, those behind a gate
+
+    @property
+    def cost(self) -> DensityCost:
+        return self.measured.rows[0]
+
+    @property
+    def without_engine(self) -> str:
+        return self.measured.without_engine
+
+    @property
+    def dense(self) -> tuple[str, RivalTime] | None:
+        """The dense network in the fastest float32 runtime that was measured beside it."""
+        return self.measured.fastest_rival()
+
+    @property
+    def speed_up(self) -> float | None:
+        return ratio(self.dense[1].time, self.cost.time) if self.dense else None
 
 
 def run(options: Options) -> int:
@@ -78,83 +97,43 @@ def run(options: Options) -> int:
 
 def inspect(options: Options) -> Inspection:
     """Gate the network if it has no gates, count it, time it."""
-    network = find_model(options.model).eval()
+    network = find_model(options.model, trust=options.reading).eval()
+    settle_preprocess(network, options.model, sample(), options.reading)
     shape = parse_shape(options.input) if options.input else known_shape(network)
     density = None if options.density is None else check_density(options.density, "--density")
-    images, masks = images_for(network, shape)
-    dense: nn.Module | None = None
-    if any(True for _ in gated_layers(network)):
-        gated = network
+    images, which = probe_images(network, shape, _COUNTED if shape == (3, 32, 32) else _COUNTED // 4)
+    masks = f"masks of {which}"
+    dense = network
+    if is_gated(network):
+        gated, dense = network, without_gates(network)
         if density is not None:
             set_density(gated, density)
     else:
-        dense = network
         gated = add_gates(network, images[:1], density=_DENSITY if density is None else density)
-        draw_gates_at_random(gated)
+        draw_winners(gated, torch.Generator().manual_seed(0))
         masks = "the gates are not trained, so each layer's channels are drawn at random"
-    measured, dense_time = (
-        timed(gated, dense, images) if options.time else (measure(gated, images, engine=False), None)
-    )
+    measured = timed(gated, dense, images) if options.time else measure(gated, images, engine=False)
+    layers = measured.rows[0].paper.layers
+    behind = sum(layer.dense_macs for layer in layers if layer.kind == "gated conv")
     return Inspection(
         model=options.model,
         shape=shape,
         density=common_density(gated),
         masks=masks,
         explanation=explain(gated, images[:1]),
-        cost=measured.rows[0],
-        dense_time=dense_time,
-        without_engine=measured.without_engine,
+        measured=measured,
+        gated_share=behind / max(1, sum(layer.dense_macs for layer in layers)),
     )
 
 
-def timed(gated: nn.Module, dense: nn.Module | None, images: Tensor) -> tuple[Measured, Timing | None]:
-    """Both through the engine, in one interleaved run; a checkpoint with gates has no dense form here."""
-    engine, _ = (None, "") if dense is None else try_compile(dense, images[:1])
-    measured = measure(gated, images, rivals={} if engine is None else {"dense": engine}, seconds=2.0)
-    return measured, measured.rivals.get("dense")
-
-
-def parse_shape(text: str) -> tuple[int, ...]:
-    """ "3x32x32" → (3, 32, 32).
-
-    >>> parse_shape("3x32x32")
-    (3, 32, 32)
-    """
-    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){2}", text):
-        raise InputError(f"--input: expected channels x height x width, as in 3x32x32, got {text!r}")
-    channels, height, width = map(int, text.split("x"))
-    return channels, height, width
-
-
-def known_shape(network: nn.Module) -> tuple[int, ...]:
-    """What the network was traced with, or what its kind is made for."""
-    if isinstance(network, fx.GraphModule):
-        entry = next(node for node in network.graph.nodes if node.op == "placeholder")
-        shape = shape_of(entry) if "shape" in entry.meta else None
-        if shape is not None:
-            return shape[1:]
-    definition: dict[str, Any] = getattr(network, "definition", None) or {}
-    return (3, 32, 32) if definition.get("zoo") == "m_cifarnet" else (3, 224, 224)
-
-
-def images_for(network: nn.Module, shape: tuple[int, ...]) -> tuple[Tensor, str]:
-    """Real images where the embedded sample fits, else noise; and which."""
-    weight = next(network.parameters())
-    if shape == (3, 32, 32):
-        prepare = getattr(network, "preprocess", None) or Preprocess()
-        images = prepare(sample().images[:: 1000 // _COUNTED][:_COUNTED])
-        return images.to(weight), f"masks of {_COUNTED} images of the embedded sample"
-    noise = torch.randn(_COUNTED // 4, *shape, generator=torch.Generator().manual_seed(0))
-    return noise.to(weight), f"masks of {len(noise)} images of noise"
-
-
-def draw_gates_at_random(gated: nn.Module) -> None:
-    # Fresh gates all tie, so every layer would keep the same first channels, and residual sums would look
-    # sparser than any trained network's.
-    chance = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for _, layer in gated_layers(gated):
-            layer.gate.bias.copy_(1 + torch.rand(layer.gate.bias.shape, generator=chance))
+def timed(gated: nn.Module, dense: nn.Module, images: Tensor) -> Measured:
+    """The gated network through the engine, the dense one through it and through the runtimes that are
+    installed, in one interleaved run."""
+    rivals = dense_runtimes(dense, images[:1], ("onnxruntime", "openvino")).run
+    engine, _ = try_compile(dense, images[:1])
+    if engine is not None:
+        rivals["penstock"] = Runtime("penstock", "float32", engine)
+    return measure(gated, images, rivals=rivals, seconds=2.0)
 
 
 def common_density(gated: nn.Module) -> float | None:
@@ -234,7 +213,7 @@ def summary(found: Inspection) -> dict[str, Any]:
             "peak_bytes_batch_128": account.peak_bytes_for(128),
         }
 
-    time, dense = found.cost.time, found.dense_time
+    time, dense = found.cost.time, found.dense
     return {
         "model": found.model,
         "input": list(found.shape),
@@ -246,7 +225,15 @@ def summary(found: Inspection) -> dict[str, Any]:
         "executed": cost(found.cost.executed),
         "masks": found.masks,
         "milliseconds": None if time is None else time.least,
-        "milliseconds_dense": None if dense is None else dense.least,
+        "precision": "float32",
+        "dense": {
+            name: {"milliseconds": one.time.least, "precision": one.precision}
+            for name, one in found.measured.rivals.items()
+        },
+        "milliseconds_dense": None if dense is None else dense[1].time.least,
+        "speed_up": found.speed_up,
+        "pays": None if found.speed_up is None else pays(found.speed_up),
+        "gated_share": found.gated_share,
         "without_engine": found.without_engine or None,
     }
 
@@ -262,12 +249,32 @@ def words(found: Inspection) -> list[str]:
         f"{mebibytes(executed.activation_bytes)} of activations; peak {mebibytes(executed.peak_bytes)}"
     )
     lines = [head, f"executed: {found.masks}; {memory}"]
-    if found.cost.time is not None:
-        said = f"measured through the engine, one thread, one image: {milliseconds(found.cost.time.least)}"
-        if found.dense_time is not None:
-            ratio = times(found.dense_time.least / found.cost.time.least)
-            said += f", dense {milliseconds(found.dense_time.least)} ({ratio})"
-        lines.append(said)
-    else:
-        lines.append(f"no milliseconds: {found.without_engine}")
+    lines += time_words(found)
     return [*lines, *(f"note: {note}" for note in explanation.notes)]
+
+
+def time_words(found: Inspection) -> list[str]:
+    """Measured milliseconds, gated and dense, and whether the gates are worth having."""
+    if found.cost.time is None:
+        return [f"no milliseconds: {found.without_engine}"]
+    own = milliseconds(found.cost.time.least)
+    at = "at its densities" if found.density is None else f"at density {found.density:g}"
+    lines = [f"measured, one thread, one image, float32: {own} gated {at}"]
+    if found.dense is None:
+        return lines
+    name, rival = found.dense
+    others = ", ".join(
+        f"{milliseconds(one.time.least)} in {label}"
+        for label, one in sorted(found.measured.rivals.items(), key=lambda item: item[1].time.least)
+    )
+    lines[0] += f"; dense {others}"
+    if found.speed_up is None:
+        return [*lines, found.measured.unsteady]
+    lines[0] += f": {times(found.speed_up)}"
+    if not pays(found.speed_up):
+        lines.append(
+            f"Gating does not pay here: the gated network {at} is {times(found.speed_up)} as fast as the "
+            f"dense one in {name} ({milliseconds(rival.time.least)}); {100 * found.gated_share:.0f}% of its "
+            "MACs are behind gates. Run the dense network, or try a lower density."
+        )
+    return lines

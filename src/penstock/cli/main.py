@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
 import sys
+from types import ModuleType
+from typing import Any
 
 import tyro
 
@@ -15,41 +19,95 @@ _COMMANDS = {
     "data": "fetch a data set",
     "train": "train a network; resumes where it stopped",
     "sweep": "one accuracy/cost curve",
-    "prune": "the static methods",
+    "prune": "FBS's rivals: networks made smaller for good, or skipping otherwise",
+    "search": "densities per layer for a budget of milliseconds, MACs or accuracy",
+    "quantize": "scales for int8 into a checkpoint; what each layer loses",
     "evaluate": "accuracy, MACs and measured milliseconds, through the engine",
+    "compile": "one file that runs without PyTorch",
     "bench": "milliseconds against other runtimes",
     "export": "write the network for another runtime",
     "report": "one HTML page of runs",
+    "serve": "compiled networks behind HTTP; density follows the load",
+    "batch": "folders of images classified with Ray Data",
+    "reproduce": "the paper's tables and figures",
     "doctor": "CPU features, versions, what is missing",
 }
+_NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|bad_alloc", re.IGNORECASE)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # who reads our output has seen enough, as `| head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the last flush says nothing
+        return 0
+
+
+def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         print("usage: penstock COMMAND [options]\n")
         for name, purpose in _COMMANDS.items():
             print(f"  {name:9} {purpose}")
         print("\npenstock COMMAND --help tells a command's options")
         return 0
+    if words[0] == "--version":
+        from penstock import __version__
+
+        print(__version__)
+        return 0
     if words[0] not in _COMMANDS:
         print(
             f"penstock: there is no command {words[0]!r}; there are: {', '.join(_COMMANDS)}", file=sys.stderr
         )
         return 2
-    module = importlib.import_module(f"penstock.cli.{words[0]}")
-    options = tyro.cli(
-        module.Options, args=words[1:], prog=f"penstock {words[0]}", description=module.Options.__doc__
-    )
     try:
-        return int(module.run(options))
+        module = importlib.import_module(f"penstock.cli.{words[0]}")
+        options = _parse(module, words)
+        return 0 if options is None else int(module.run(options))
+    except BrokenPipeError:
+        raise
     except PenstockError as error:
-        print(f"penstock {words[0]}: {error}", file=sys.stderr)
-        return 2
+        return _fail(words[0], str(error))
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+    except OSError as error:
+        return _fail(words[0], f"{error.filename or 'a file'}: {error.strerror or error}")
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not _NO_MEMORY.search(str(error)):
+            raise
+        hint = "a smaller --recipe.batch-size, or --recipe.accumulate" if words[0] in _TRAINING else "less"
+        return _fail(words[0], f"out of memory; files that were written are whole. Try {hint} at a time")
+
+
+_TRAINING = ("train", "sweep", "prune")
+
+
+def _parse(module: ModuleType, words: list[str]) -> Any:
+    """The command's options, or None if help was all that was asked for."""
+    from penstock.cli.layers import first_page, print_recipe_help
+
+    program, given = f"penstock {words[0]}", words[1:]
+    options: Any = module.Options
+    default = module.defaults(given) if hasattr(module, "defaults") else tyro.MISSING_NONPROP
+    if "--help-recipe" in given:
+        print_recipe_help(options, default, program)
+        return None
+    description = options.__doc__ or ""
+    if {"-h", "--help", "--help-all"} & set(given):
+        further = () if "--help-all" in given else getattr(module, "FURTHER", ())
+        options, description = first_page(options, further, program)
+        given = [*(word for word in given if word != "--help-all"), "--help"]
+    return tyro.cli(options, args=given, prog=program, description=description, default=default)
+
+
+def _fail(command: str, message: str) -> int:
+    print(f"penstock {command}: {message}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

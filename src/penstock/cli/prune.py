@@ -1,4 +1,4 @@
-"""penstock prune MODEL --method network-slimming --saving 1.19 --out runs/ns: a smaller network for good.
+"""penstock prune MODEL --method network-slimming --saving 1.19 --out runs/ns: a cheaper network.
 
 Writes `model.safetensors` (the smaller network), `gated/model.safetensors` (with gates on it), `pruning.json`
 (what went, layer by layer, what it cost and scored), a `curve.json` beside each network for the report's
@@ -11,31 +11,42 @@ import json
 import sys
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
+import safetensors.torch
 import torch
 import tyro
-from rich.console import Console
-from rich.table import Table
-from torch import Tensor, nn
+from torch import nn
 
-from penstock.accounting import account
+from penstock.cli.images import ReadOptions, settle_preprocess
+from penstock.cli.layers import PruneRecipe, plain_recipe
 from penstock.cli.models import find_model
 from penstock.cli.progress import TrainingDisplay
-from penstock.cli.trainable import find_data
+from penstock.cli.prune_report import curves, report, show_methods, show_report, show_sensitivity
+from penstock.cli.sources import choose, remember
+from penstock.cli.trainable import find_data, find_teacher
+from penstock.datasets import preprocess_of
 from penstock.errors import PruningError
 from penstock.exporting import save
 from penstock.files import write_atomically
-from penstock.pruning import Budget, NetworkSlimming, Outcome, Plan, Pruned, Stage, prune_in_stages
-from penstock.reporting.measuring import try_compile
-from penstock.reporting.timing import interleave, one_by_one
+from penstock.pruning import (
+    Budget,
+    Method,
+    Plan,
+    Skipping,
+    Stage,
+    calibration,
+    make_method,
+    prepares,
+    prune_in_stages,
+    sensitivity,
+)
 from penstock.training import Recipe, evaluate
 from penstock.zoo.pretrained import available
 
 _COUNTED = 500  # images whose masks are counted
-_TIMED = 16  # images that are timed, one a call
-_SECONDS = 3.0
-_LABELS = {"network-slimming": "NS"}  # what the report's figures call a method
+_NORM_IMAGES = 6400
+_TRIED = 1000  # images that a sensitivity is measured on
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,18 @@ class Options:
     """A zoo name, module:callable, a checkpoint, or a run's folder."""
     out: Path
     """The folder for the networks, the report and the training."""
-    method: Literal["network-slimming"] = "network-slimming"
+    method: str = "network-slimming"
+    """Which method; --method help lists them."""
+    settings: tuple[str, ...] = ()
+    """Settings of the method, as name=value: --settings positions=20 seed=1."""
+    images: int | None = None
+    """How many training images the method looks at. Default: the method's own."""
+    widths_of: Path | None = None
+    """With from-scratch: the run (its folder) whose widths to train from scratch."""
+    sensitivity: bool = False
+    """Instead of pruning, show how much each layer alone can lose, by filter-pruning's criterion."""
+    norm_images: int | None = None
+    """After each cut, measure the norms anew on so many images. Default: 6,400; network-slimming: 0."""
     ratio: float | None = None
     """The budget as the share of channels to remove: 0.4 removes 40%."""
     saving: float | None = None
@@ -54,17 +76,21 @@ class Options:
     rounds: int = 1
     """Reach the budget in so many steps, each with its own training and fine-tuning."""
     sparsity: float = 1e-5
-    """Weight of the Lasso on the norms' scales."""
-    data: str = "cifar10"
-    """cifar10, or sample, the embedded images."""
+    """Network Slimming's weight of the Lasso on the norms' scales."""
+    data: str = ""
+    """cifar10, imagenette, sample (embedded), or a folder with train/CLASS/*.jpg and val/ or test/. Default:
+    what MODEL was trained on, else cifar10."""
+    size: int = 0
+    """The side to which photographs are scaled. Default: that of MODEL's training, else 224."""
     holdout: int = 0
-    """Hold out so many training images and score on them instead of the test set."""
+    """Score every stage on so many training images held out; the test part scores only the last network."""
     sparsity_epochs: int | None = None
-    """Epochs with the Lasso before each cut; 0 cuts the network as it is. Default: --recipe.epochs."""
+    """Epochs before each cut, with the Lasso (network-slimming) or soft zeros (soft-filter-pruning, fpgm); 0
+    cuts the network as it is. Default: --recipe.epochs for these three, 0 for the others."""
     sparsity_learning_rate: float | None = None
     """The peak in those epochs. Default: --recipe.learning-rate."""
     finetune_epochs: int | None = None
-    """Epochs after each cut, without the Lasso; 0 for none. Default: --recipe.epochs."""
+    """Epochs after each cut; 0 for none. Default: --recipe.epochs."""
     density: float | None = None
     """Put gates on the smaller network and train them at this density; without it there are none."""
     gate_epochs: int | None = None
@@ -73,25 +99,60 @@ class Options:
     """The peak in those epochs. Default: --recipe.learning-rate."""
     teacher: str = ""
     """A network to distil from in every stage (MODEL syntax); needs --recipe.distill."""
-    recipe: Recipe = field(default_factory=Recipe)
-    """How every stage trains; the density and its schedule are those of the gates."""
     json: bool = False
     """Print JSON: a line an epoch, and the report as the last line."""
+    recipe: PruneRecipe = field(default_factory=PruneRecipe)
+    reading: tyro.conf.OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
+
+
+FURTHER = (
+    "settings",
+    "images",
+    "widths_of",
+    "sensitivity",
+    "norm_images",
+    "rounds",
+    "sparsity",
+    "sparsity_epochs",
+    "sparsity_learning_rate",
+    "gate_epochs",
+    "gate_learning_rate",
+    "teacher",
+    "holdout",
+)
+"""Options on a second page of help."""
 
 
 def run(options: Options) -> int:
+    if options.method == "help":
+        show_methods()
+        return 0
+    method = choose_method(options)
     plan = make_plan(options)
-    train_data, test_data = find_data(options.data, options.holdout)
+    source = choose(options.model, options.data, options.size, options.holdout)
+    options = replace(options, data=source.data, size=source.size)
+    train_data, test_data = find_data(source.data, source.holdout, source.size)
     torch.manual_seed(options.recipe.seed)
-    network = find_model(options.model, len(train_data.classes))
-    teacher = find_model(options.teacher) if options.teacher else None
+    network = find_model(options.model, len(train_data.classes), options.reading)
+    settle_preprocess(network, options.model, train_data, options.reading)
+    teacher = find_teacher(options.teacher, network, None, options.reading)
+    prepare = preprocess_of(network, train_data)
+    if options.sensitivity:
+        shown = calibration(train_data, options.images or _TRIED, prepare)
+        table = sensitivity(network, shown.images[:1], shown)
+        show_sensitivity(table, options.json)
+        return 0
 
-    smaller = f"round{plan.rounds}/{'cut' if plan.finetune is None else 'finetune'}"
-    places = {smaller: options.out, "gated": options.out / "gated"}
+    last = f"round{plan.rounds}/{'cut' if plan.finetune is None else 'finetune'}"
+    places = {last: options.out, "gated": options.out / "gated"}
+    skipping: Skipping | None = None
 
     def note(stage: Stage) -> None:
+        nonlocal skipping
+        skipping = stage.skipping or skipping
         if stage.name in places:
-            save(stage.network, places[stage.name] / "model.safetensors")
+            keep(stage.network, places[stage.name], skipping)
+            remember(source, places[stage.name])
         score = "" if stage.score is None else f"top-1 {stage.score.top1:.2f}%"
         if stage.cut is not None:
             score = f"{stage.cut.ratio:.1%} of the channels, {stage.cut.saving:.2f}× fewer MACs, {score}"
@@ -99,7 +160,7 @@ def run(options: Options) -> int:
 
     outcome = prune_in_stages(
         network,
-        NetworkSlimming(options.sparsity),
+        method,
         train_data,
         test_data,
         plan,
@@ -108,13 +169,16 @@ def run(options: Options) -> int:
         on_stage=note,
         watch=lambda name, recipe: TrainingDisplay(recipe.epochs, options.json, name),
     )
-    prepare = getattr(network, "preprocess", None) or train_data.preprocess
     images = next(iter(test_data.test_batches(_COUNTED))).images
-    found = report(options, network, outcome, prepare(images))
+    found = report(options.model, options.method, options.density, network, outcome, prepare(images))
     if Path(options.model).exists() or options.model in available():  # trained: the curve's baseline
         found["baseline"] = asdict(evaluate(network, test_data)) | {"macs": found["macs_before"]}
+    if options.holdout and options.data != "sample":  # the sample has no test part
+        test_part = find_data(options.data, size=options.size)[1]
+        found["test"] = asdict(evaluate(outcome.gated or outcome.network, test_part))
     write_atomically(options.out / "pruning.json", json.dumps(found, indent=2).encode())
-    for folder, curve in curves(options, found):
+    data = f"{options.data}/{'holdout' if options.holdout else 'test'}"
+    for folder, curve in curves(data, found):
         write_atomically(options.out / folder / "curve.json", json.dumps(curve, indent=2).encode())
     if options.json:
         print(json.dumps(found))
@@ -123,9 +187,51 @@ def run(options: Options) -> int:
     return 0
 
 
+def keep(network: nn.Module, folder: Path, skipping: Skipping | None) -> None:
+    """Write the network: a checkpoint where one can describe it, and all its tensors if it skips."""
+    if skipping is None:
+        save(network, folder / "model.safetensors")
+        return
+    if skipping.plain is not None:
+        save(skipping.plain(network), folder / "model.safetensors")
+    tensors = {name: tensor.detach().contiguous() for name, tensor in network.state_dict().items()}
+    write_atomically(folder / "weights.safetensors", safetensors.torch.save(tensors))
+
+
+def choose_method(options: Options) -> Method:
+    """The method that the options name, with their settings."""
+    settings: dict[str, Any] = {}
+    for item in options.settings:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise PruningError(f"--settings {item!r}: expected name=value, such as seed=1")
+        settings[key] = value
+    if options.method == "network-slimming":
+        settings.setdefault("sparsity", options.sparsity)
+    if options.images is not None:
+        settings["images"] = options.images
+    if options.widths_of is not None:
+        settings["widths"] = read_widths(options.widths_of)
+    return make_method(options.method, settings)
+
+
+def read_widths(folder: Path) -> dict[str, int]:
+    """{layer: channels} of the network that an earlier `penstock prune` left in `folder`."""
+    path = folder / "pruning.json"
+    try:
+        layers = json.loads(path.read_text(encoding="utf-8"))["cuts"][-1]["layers"]
+        return {str(layer["layer"]): len(layer["kept"]) for layer in layers}
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise PruningError(
+            f"--widths-of {folder}: {path} is not the report of a static method ({error}); "
+            "give the folder that penstock prune wrote"
+        ) from error
+
+
 def make_plan(options: Options) -> Plan:
     """The stages that the options ask for."""
-    dense = replace(options.recipe, density=1.0, density_schedule="fixed")
+    recipe = plain_recipe(options.recipe)
+    dense = recipe.replace(density=1.0, density_schedule="fixed")
 
     def stage(recipe: Recipe, epochs: int | None, learning_rate: float | None = None) -> Recipe | None:
         if epochs is not None and epochs < 0:
@@ -135,111 +241,23 @@ def make_plan(options: Options) -> Plan:
         rate = recipe.learning_rate if learning_rate is None else learning_rate
         return replace(recipe, epochs=epochs or recipe.epochs, learning_rate=rate)
 
+    before = options.sparsity_epochs
+    if before is None and not prepares(choose_method(options)):
+        before = 0
+    norm_images = options.norm_images
+    if norm_images is None:
+        norm_images = 0 if options.method == "network-slimming" else _NORM_IMAGES
     gates: Recipe | None = None
     if options.density is not None:
-        gates = replace(options.recipe, density=options.density)
+        gates = replace(recipe, density=options.density)
         gates = stage(gates, options.gate_epochs, options.gate_learning_rate)
         if gates is None:
             raise PruningError("--density asks for gates, and --gate-epochs 0 would leave them untrained")
     return Plan(
         budget=Budget(options.ratio, options.saving),
-        sparse=stage(dense, options.sparsity_epochs, options.sparsity_learning_rate),
+        sparse=stage(dense, before, options.sparsity_learning_rate),
         finetune=stage(dense, options.finetune_epochs),
         gated=gates,
         rounds=options.rounds,
+        norm_images=norm_images,
     )
-
-
-def report(options: Options, original: nn.Module, outcome: Outcome, images: Tensor) -> dict[str, Any]:
-    """What `pruning.json` holds; savings are against the original network."""
-    found: dict[str, Any] = {
-        "model": options.model,
-        "method": options.method,
-        "macs_before": account(original, images[:1], "paper").macs,
-        "macs": account(outcome.network, images[:1], "paper").macs,
-        "stages": [{"stage": stage.name} | asdict(stage.score) for stage in outcome.stages if stage.score],
-        "cuts": [describe(cut) for cut in outcome.cuts],
-    }
-    found["saving"] = found["macs_before"] / found["macs"]
-    found["milliseconds"] = milliseconds(
-        {"original": original, "smaller": outcome.network, "gated": outcome.gated}, images
-    )
-    found["ratio"] = 1 - outcome.cuts[-1].channels_after / outcome.cuts[0].channels_before
-    if outcome.gated is not None:
-        found["density"] = options.density
-        found["gated_macs"] = account(outcome.gated, images[:1], "paper").macs
-        found["gated_macs_executed"] = account(outcome.gated, images, "executed").macs
-        found["gated_saving"] = found["macs_before"] / found["gated_macs"]
-    return found
-
-
-def milliseconds(networks: dict[str, nn.Module | None], images: Tensor) -> dict[str, float]:
-    """{network: the least milliseconds an image takes in the engine on one thread}, where it can run it."""
-    engines = {
-        name: try_compile(net.eval(), images[:1])[0] for name, net in networks.items() if net is not None
-    }
-    timed = {
-        name: one_by_one(run, images[:_TIMED].split(1)) for name, run in engines.items() if run is not None
-    }
-    times = interleave(timed, seconds=_SECONDS) if timed else {}
-    return {name: time.least for name, time in times.items()}
-
-
-def describe(cut: Pruned) -> dict[str, Any]:
-    """One cut as plain data."""
-    return {
-        "ratio": cut.ratio,
-        "saving": cut.saving,
-        "threshold": cut.threshold,
-        "channels_before": cut.channels_before,
-        "channels_after": cut.channels_after,
-        "weights_before": cut.weights_before,
-        "weights_after": cut.weights_after,
-        "left_alone": cut.left_alone,
-        "layers": [asdict(layer) for layer in cut.layers],
-    }
-
-
-def curves(options: Options, found: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """(folder below `out`, what its curve.json holds), for the smaller network and for the one with gates."""
-    scores = {stage["stage"]: stage for stage in found["stages"]}
-    plain = [stage for name, stage in scores.items() if name != "gated"]
-    data = f"{options.data}/{'holdout' if options.holdout else 'test'}"
-    common = {"version": 1, "network": options.model, "data": data, "baseline": found.get("baseline")}
-    label, made = _LABELS[options.method], []
-    if plain:
-        point = {"ratio": found["ratio"], "macs_paper": found["macs"], "macs_executed": found["macs"]}
-        made.append(("", common | {"method": label, "points": [point | _accuracy(plain[-1])]}))
-    if "gated" in scores:
-        point = {"ratio": found["ratio"], "density": found["density"], "macs_paper": found["gated_macs"]}
-        point |= {"macs_executed": found["gated_macs_executed"]} | _accuracy(scores["gated"])
-        made.append(("gated", common | {"method": f"{label}+FBS", "points": [point]}))
-    return made
-
-
-def _accuracy(stage: dict[str, Any]) -> dict[str, Any]:
-    return {"top1": stage["top1"], "top5": stage["top5"], "checkpoint": "model.safetensors"}
-
-
-def show_report(found: dict[str, Any]) -> None:
-    """The last cut layer by layer, and the figures in one line each."""
-    table = Table(title=f"{found['model']}, {found['method']}")
-    for heading in ("layer", "channels", "kept", "MACs", "left"):
-        table.add_column(heading, justify="left" if heading == "layer" else "right")
-    for layer in found["cuts"][-1]["layers"]:
-        counts = (layer["channels_before"], len(layer["kept"]), layer["macs_before"], layer["macs_after"])
-        table.add_row(layer["layer"], *(f"{count:,}" for count in counts))
-    console = Console()
-    console.print(table)
-    scores = {stage["stage"]: stage["top1"] for stage in found["stages"]}
-    plain = [score for name, score in scores.items() if name != "gated"]
-    times = {name: f", {time:.3f} ms" for name, time in found["milliseconds"].items()}
-    console.print(f"original: {found['macs_before']:,.0f} MACs{times.get('original', '')}")
-    said = times.get("smaller", "") + (f", top-1 {plain[-1]:.2f}%" if plain else "")
-    console.print(f"smaller: {found['macs']:,.0f} MACs, {found['saving']:.2f}× fewer{said}")
-    if "gated_macs" in found:
-        said = times.get("gated", "") + (f", top-1 {scores['gated']:.2f}%" if "gated" in scores else "")
-        console.print(
-            f"gates at density {found['density']:g}: {found['gated_macs']:,.0f} MACs as the paper counts "
-            f"({found['gated_macs_executed']:,.0f} executed), {found['gated_saving']:.2f}× fewer{said}"
-        )

@@ -10,36 +10,34 @@ from typing import Annotated
 import torch
 import tyro
 from rich.console import Console
-from torch import nn
 
 from penstock import __version__
-from penstock.accounting import Account
-from penstock.cli.evaluate import preprocess_of
-from penstock.cli.images import find_images
-from penstock.datasets import ImageArrays
-from penstock.errors import LayerError, PenstockError
-from penstock.exporting import load
-from penstock.gating import gated_layers
+from penstock.cli.images import ReadOptions, check_fits, find_images, in_memory, settle_preprocess
+from penstock.cli.models import load_trusted
+from penstock.cli.scoring import score, score_runtime
+from penstock.cli.sources import Source, remembered
+from penstock.cli.trainable import find_scored
+from penstock.datasets import ImageArrays, preprocess_of
+from penstock.errors import PenstockError
+from penstock.gating import gated_layers, is_gated
+from penstock.measuring.densities import measure, whole_account
+from penstock.measuring.machine import machine_words
+from penstock.measuring.runtimes import Runtime, dense_runtimes, runtime_names
+from penstock.quantizing import calibrate
 from penstock.reporting import (
     Run,
     build_page,
     describe_network,
-    layer_table,
-    memory_cost,
-    memory_table,
-    network_cost,
-    original_cost,
     read_history,
     read_runs,
     skip_maps,
     write_page,
 )
 from penstock.reporting.build import PointCost
-from penstock.reporting.comparison import comparison_table
-from penstock.reporting.measuring import DensityCost, measure, whole_account
+from penstock.reporting.comparison import Accuracy, comparison_table
+from penstock.reporting.looked import Cost, TimedNetwork, cost_tables, latency_of
 from penstock.reporting.page import NetworkPart
 from penstock.reporting.skipping import SkipMap
-from penstock.reporting.tables import Table
 
 _COUNTED = 64  # images whose masks are counted and which are timed
 
@@ -51,8 +49,9 @@ class Options:
     folder: Annotated[Path, tyro.conf.Positional]
     """The folder that holds the runs, or one run."""
     out: Path = Path("report.html")
-    data: str = "sample"
-    """The images shown to the networks: sample (the embedded 1,000) or cifar10 (its test part)."""
+    data: str = ""
+    """The images shown to the networks: sample (the embedded 1,000), cifar10, imagenette (test parts) or a
+    folder. Default: for each network what it was trained on, with the sample for cifar10."""
     images: int = 1000
     """So many of them at most, equally many of each class; 0 takes all."""
     networks: int = 4
@@ -63,21 +62,15 @@ class Options:
     """Channels of that layer; by default the two that differ most between images."""
     engine: bool = True
     """--no-engine measures no time."""
+    against: str = "onnxruntime,openvino,openvino-installed,int8"
+    """Runtimes for the most accurate network without gates, as in penstock bench; empty: none."""
     threads: int = 1
     """Threads for the measured milliseconds."""
     seconds: float = 4.0
     """How long to measure each network; longer is steadier."""
     title: str = ""
     json: bool = False
-
-
-@dataclass(frozen=True)
-class Cost:
-    """A network at its own density, what it skips, and what it would cost with nothing skipped."""
-
-    own: DensityCost
-    maps: tuple[SkipMap, ...]
-    whole: Account
+    reading: tyro.conf.OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
 
 
 @dataclass
@@ -88,6 +81,20 @@ class Looked:
     costs: dict[str, Cost] = field(default_factory=dict)
     points: list[PointCost] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    timed: list[TimedNetwork] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Dense:
+    """The dense network in other runtimes, and its accuracy in each."""
+
+    runtimes: dict[str, Runtime] = field(default_factory=dict)
+    accuracies: dict[str, Accuracy] = field(default_factory=dict)
+    float32: Accuracy | None = None
+
+
+FURTHER = ("layer", "channels", "title")
+"""Options on a second page of help."""
 
 
 def run(options: Options) -> int:
@@ -97,12 +104,15 @@ def run(options: Options) -> int:
     with console.status("reading"):
         chosen = [one for one in runs if one.checkpoint is not None]
         chosen.sort(key=lambda one: -(one.top1 or 0.0))
-        data = find_images(options.data, options.images) if chosen and options.networks else None
+        shown = Shown(options)
+        dense = Dense()
+        if chosen and options.networks and options.engine and options.against:
+            console.log("the dense network in other runtimes")
+            dense = look_at_dense(chosen, shown, options, looked)
         for one in chosen[: options.networks]:
-            assert data is not None
             console.log(f"looking into {one.name}")
             try:
-                look_into(one, data, options, looked)
+                look_into(one, shown.to(one), dense, options, looked)
             except PenstockError as error:
                 looked.notes.append(f"{one.name}: {error}")
         left = len(chosen) - options.networks
@@ -112,6 +122,7 @@ def run(options: Options) -> int:
             )
     name = options.folder.resolve().name
     layer_costs, memory = cost_tables(looked.costs)
+    images = ", ".join(f"{len(data):,} images of {data.name}" for data in shown.known.values())
     page = build_page(
         runs,
         title=options.title or f"Runs in {name}",
@@ -120,6 +131,8 @@ def run(options: Options) -> int:
         costs=looked.points,
         layer_costs=layer_costs,
         memory=memory,
+        latency=latency_of(looked.timed, dense.accuracies, images),
+        machine=machine_words(),
         footer=f"Made by Penstock {__version__} with PyTorch {torch.__version__}.",
     )
     out = write_page(page, options.out)
@@ -139,22 +152,81 @@ def run(options: Options) -> int:
     return 0
 
 
-def look_into(one: Run, data: ImageArrays, options: Options, looked: Looked) -> None:
+class Shown:
+    """The images that each network is shown, read once."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.known: dict[tuple[str, int, int], ImageArrays] = {}
+
+    def to(self, one: Run) -> ImageArrays:
+        """What the user names, else what the run was trained on, at its size; the sample for CIFAR-10."""
+        own = remembered(one.folder) or Source()
+        name = self.options.data or ("sample" if own.data == "cifar10" else own.data)
+        key = (name, own.size, own.holdout)
+        if key not in self.known:
+            if self.options.data or name == "sample":
+                self.known[key] = find_images(name, self.options.images, size=own.size)
+            else:
+                found = find_scored(str(one.folder), "", 0, 0, self.options.images)
+                self.known[key] = in_memory(found)
+        return self.known[key]
+
+
+def look_at_dense(runs: list[Run], shown: Shown, options: Options, looked: Looked) -> Dense:
+    """The most accurate network without gates, prepared for other runtimes and scored in each precision."""
+    for one in runs:
+        assert one.checkpoint is not None
+        try:
+            network = load_trusted(one.checkpoint, options.reading)
+            if is_gated(network):
+                continue
+            data = shown.to(one)
+            settle_preprocess(network, one.name, data, options.reading, quiet=True)
+            check_fits(network, data)
+        except PenstockError:
+            continue  # look_into says it
+        x = preprocess_of(network, data)(data.images[:_COUNTED])
+        found = dense_runtimes(network, x[:1], runtime_names(options.against), options.threads, x)
+        looked.notes += [f"dense, {name}: {why}" for name, why in found.problems.items()]
+        runtimes = {f"dense, {name}": runtime for name, runtime in found.run.items()}
+        (float32,) = score(network, data, ())
+        accuracies = {
+            name: float32 if runtime.precision == "float32" else score_runtime(runtime, data, network)
+            for name, runtime in runtimes.items()
+        }
+        return Dense(runtimes, accuracies, float32)
+    return Dense()
+
+
+def look_into(one: Run, data: ImageArrays, dense: Dense, options: Options, looked: Looked) -> None:
     """Load a run's network, count and time it, and draw what it does with the images."""
     assert one.checkpoint is not None
-    network = load(one.checkpoint)
-    check_fits(one.name, network, data)
+    network = load_trusted(one.checkpoint, options.reading)
+    if settle_preprocess(network, one.name, data, options.reading, quiet=True):
+        looked.notes.append(f"{one.name} does not say how it takes images; {data.name}'s way was assumed")
+    check_fits(network, data)
     gates = [gate for _, gate in gated_layers(network)]
     asked = sorted({p.density for p in one.sweep.points if p.density}, reverse=True) if one.sweep else []
     densities = (
         (asked or sorted({1.0, sum(g.density for g in gates) / len(gates)}, reverse=True)) if gates else []
     )
-    x = preprocess_of(network)(data.images[:_COUNTED])
+    x = preprocess_of(network, data)(data.images[:_COUNTED])
+    ranges = (getattr(network, "ranges", None) or calibrate(network, x)) if gates and options.engine else None
     measured = measure(
-        network, x, densities, engine=options.engine, threads=options.threads, seconds=options.seconds
+        network,
+        x,
+        densities,
+        engine=options.engine,
+        threads=options.threads,
+        rivals=dense.runtimes if gates else None,
+        seconds=options.seconds,
+        ranges=ranges,
     )
-    if measured.busy and measured.busy not in looked.notes:
-        looked.notes.append(measured.busy)
+    if measured.unsteady:
+        looked.notes.append(f"{one.name}: {measured.unsteady}")
+    if measured.without_int8:
+        looked.notes.append(f"{one.name}: no int8, {measured.without_int8}")
     if measured.without_engine and options.engine:
         looked.notes.append(f"{one.name}: no milliseconds, {measured.without_engine}")
     own = min(measured.rows, key=lambda row: abs((row.density or 1.0) - (gates[0].density if gates else 1.0)))
@@ -163,6 +235,9 @@ def look_into(one: Run, data: ImageArrays, options: Options, looked: Looked) -> 
     ]
     maps: tuple[SkipMap, ...] = ()
     if gates:
+        accuracies = score(network, data, densities) if options.engine else [None] * len(densities)
+        int8 = [] if ranges is None else score(network, data, densities, ranges=ranges)
+        looked.timed.append(TimedNetwork(one.name, accuracies, measured, int8))
         maps = tuple(skip_maps(network, data))
         try:
             history = read_history(one.folder)
@@ -178,40 +253,15 @@ def look_into(one: Run, data: ImageArrays, options: Options, looked: Looked) -> 
                 layer=options.layer or None,
                 channels=options.channels or None,
                 history=history,
-                measured=comparison_table(measured, name=f"measured-{len(looked.parts)}"),
+                measured=comparison_table(
+                    measured,
+                    accuracies,
+                    dense=dense.float32,
+                    rivals=dense.accuracies,
+                    int8=int8,
+                    name=f"measured-{len(looked.parts)}",
+                ),
             )
         )
     method = one.sweep.method if one.sweep else ("FBS" if gates else "Original")
     looked.costs.setdefault(method, Cost(own, maps, whole_account(network, x[:1])))
-
-
-def check_fits(name: str, network: nn.Module, data: ImageArrays) -> None:
-    """One image through the network, so that a misfit is said once and clearly."""
-    try:
-        with torch.no_grad():
-            logits = network.eval()(preprocess_of(network)(data.images[:1]))
-    except (RuntimeError, PenstockError) as error:
-        raise LayerError(f"the network does not take images of {data.name} ({error})") from error
-    if logits.dim() != 2 or logits.shape[1] != len(data.classes):
-        raise LayerError(
-            f"the network gives {tuple(logits.shape[1:])} for an image, but {data.name} has "
-            f"{len(data.classes)} classes; choose other images with --data"
-        )
-
-
-def cost_tables(costs: dict[str, Cost]) -> tuple[Table | None, Table | None]:
-    """The layer table and the memory table, one column or row a method; none without a network."""
-    if not costs:
-        return None, None
-    # Without a dense run the original is what the widest network was before it got gates.
-    plain = costs.get("Original")
-    whole = (
-        plain.whole if plain else max((cost.whole for cost in costs.values()), key=lambda one: one.dense_macs)
-    )
-    others = {method: cost for method, cost in costs.items() if method != "Original"}
-    layers = [network_cost(method, cost.own.executed, cost.maps) for method, cost in others.items()]
-    memory = [memory_cost(method, cost.own.executed) for method, cost in others.items()]
-    return (
-        layer_table([original_cost("Original", whole), *layers], convention="executed"),
-        memory_table([memory_cost("Original", whole), *memory], convention="executed"),
-    )

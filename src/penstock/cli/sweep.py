@@ -16,21 +16,23 @@ from typing import Annotated, Any
 import torch
 import tyro
 from rich.console import Console
-from rich.table import Table
 from torch import nn
 
 from penstock.accounting import account
-from penstock.cli.models import find_model
+from penstock.cli.images import ReadOptions, settle_preprocess
+from penstock.cli.keeping import prepare_process, train_and_keep
+from penstock.cli.layers import SweepRecipe, plain_recipe
+from penstock.cli.models import CHECKPOINT, find_model
 from penstock.cli.progress import TrainingDisplay
-from penstock.cli.train import CHECKPOINT, train_and_keep
-from penstock.cli.trainable import example_of, find_data
-from penstock.datasets import Images
+from penstock.cli.sources import choose, remember
+from penstock.cli.trainable import example_of, find_data, find_teacher
+from penstock.datasets import Images, preprocess_of
 from penstock.errors import DensityError, TrainingError
 from penstock.files import write_atomically
-from penstock.gating import check_density, gated_layers, set_density
+from penstock.gating import check_density, is_gated, set_density
+from penstock.reporting.terminal import WholeWords, print_table
 from penstock.surgery import add_gates
-from penstock.training import Recipe, Score, evaluate
-from penstock.training.memory import keep_freed_memory
+from penstock.training import Score, evaluate
 
 _COUNTED = 500  # images whose masks are counted
 
@@ -47,31 +49,35 @@ class Options:
     """The sweep's folder. Default: sweep/ below the run's."""
     epochs: int = 5
     """Epochs of fine-tuning at each density; 0 scores a network trained for any density as it is."""
-    data: str = "cifar10"
-    size: int = 224
-    """The side to which a folder's images are scaled."""
+    data: str = ""
+    """cifar10, imagenette, sample (embedded), or a folder with train/CLASS/*.jpg and val/ or test/. Default:
+    what MODEL was trained on, else cifar10."""
+    size: int = 0
+    """The side to which photographs are scaled. Default: that of MODEL's training, else 224."""
     holdout: int = 0
     """Score on so many held-out training images instead of the test part."""
     teacher: str = ""
     """A network to distil from (MODEL syntax); needs --recipe.distill."""
-    recipe: Recipe = field(default_factory=lambda: Recipe(learning_rate=0.02))
-    """How each step trains; its epochs and density are those of the sweep."""
     json: bool = False
     """Print the curve as JSON."""
+    recipe: SweepRecipe = field(default_factory=lambda: SweepRecipe(learning_rate=0.02))
+    reading: tyro.conf.OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
 
 
 def run(options: Options) -> int:
-    keep_freed_memory()
+    recipe = prepare_process(plain_recipe(options.recipe))
     densities = parse(options.densities)
     out = options.out or (Path(options.model) / "sweep" if Path(options.model).is_dir() else None)
     if out is None:
         raise TrainingError(f"--out: MODEL {options.model!r} is no run's folder, so say where the sweep goes")
     if options.epochs < 0:
         raise TrainingError(f"--epochs: expected 0 or more, got {options.epochs}")
-    train_data, test_data = find_data(options.data, options.holdout, options.size)
-    torch.manual_seed(options.recipe.seed)
-    network = find_model(options.model, len(train_data.classes))
-    teacher = find_model(options.teacher) if options.teacher else None
+    source = choose(options.model, options.data, options.size, options.holdout)
+    train_data, test_data = find_data(source.data, source.holdout, source.size)
+    torch.manual_seed(recipe.seed)
+    network = find_model(options.model, len(train_data.classes), options.reading)
+    settle_preprocess(network, options.model, train_data, options.reading)
+    teacher = find_teacher(options.teacher, network, None, options.reading)
     lessons = out / "lessons" if teacher is not None else None  # every density sees the same batches
     curve: dict[str, Any] = {
         "version": 1,
@@ -81,7 +87,7 @@ def run(options: Options) -> int:
         "baseline": None,
         "points": [],
     }
-    if not any(True for _ in gated_layers(network)):
+    if not is_gated(network):
         if options.epochs == 0:
             raise TrainingError(
                 f"MODEL {options.model!r} has no gates, so --epochs 0 would score untrained ones"
@@ -92,11 +98,12 @@ def run(options: Options) -> int:
     for density in densities:
         if options.epochs:
             folder = out / f"d{round(100 * density):02d}"
-            recipe = replace(options.recipe, epochs=options.epochs, density=density, density_schedule="fixed")
+            remember(source, folder)
+            step = replace(recipe, epochs=options.epochs, density=density)
             network = deepcopy(network)
-            with TrainingDisplay(recipe.epochs, title=f"d {density:g}", quiet=options.json) as display:
+            with TrainingDisplay(step.epochs, title=f"d {density:g}", quiet=options.json) as display:
                 result = train_and_keep(
-                    network, train_data, test_data, recipe, folder, display, teacher, lessons=lessons
+                    network, train_data, test_data, step, folder, display, teacher, lessons=lessons
                 )
             assert result.score is not None
             score, checkpoint = result.score, f"{folder.name}/{CHECKPOINT}"
@@ -130,7 +137,7 @@ def point(
     network: nn.Module, data: Images, score: Score, density: float | None, checkpoint: str | None
 ) -> dict[str, Any]:
     """One setting: accuracy, and MACs by both conventions."""
-    prepare = getattr(network, "preprocess", None) or data.preprocess
+    prepare = preprocess_of(network, data)
     images = prepare(next(iter(data.test_batches(_COUNTED))).images)
     return {
         "density": density,
@@ -145,7 +152,7 @@ def point(
 
 def show(curve: dict[str, Any], out: Path) -> None:
     """The curve as a table."""
-    table = Table(title=f"{curve['network']} on {curve['data']}")
+    table = WholeWords(title=f"{curve['network']} on {curve['data']}")
     for heading in ("density", "top-1", "top-5", "MACs (paper)", "MACs (executed)"):
         table.add_column(heading, justify="right")
     for one in [*filter(None, [curve["baseline"]]), *curve["points"]]:
@@ -153,5 +160,5 @@ def show(curve: dict[str, Any], out: Path) -> None:
         macs = (f"{one[key]:,.0f}" for key in ("macs_paper", "macs_executed"))
         table.add_row(density, f"{one['top1']:.2f}%", f"{one['top5']:.2f}%", *macs)
     console = Console()
-    console.print(table)
+    print_table(console, table)
     console.print(f"curve: {out / 'curve.json'}", highlight=False)

@@ -7,28 +7,27 @@ gated network, `skipping/` (which channels were skipped, for the report).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 import tyro
-from accelerate import PartialState
-from torch import nn
 
-from penstock.cli.models import find_model
+from penstock.cli.images import ReadOptions, settle_preprocess
+from penstock.cli.keeping import prepare_process, train_and_keep
+from penstock.cli.layers import TrainRecipe, plain_recipe
+from penstock.cli.models import CHECKPOINT, find_model
 from penstock.cli.progress import TrainingDisplay
-from penstock.cli.trainable import find_data, with_gates
-from penstock.datasets import ImageArrays, Images
-from penstock.exporting import save
-from penstock.gating import gated_layers
-from penstock.reporting import SkipRecorder
-from penstock.training import Recipe, TrainingResult, paper_recipe, train
-from penstock.training.memory import keep_freed_memory
+from penstock.cli.sources import choose, remember
+from penstock.cli.trainable import find_data, find_teacher, with_gates
+from penstock.training import Recipe, TrainingResult, finetune_recipe, paper_recipe
+from penstock.zoo.definition import MAKERS
 
-CHECKPOINT = "model.safetensors"
-_PRESETS = {"default": Recipe(), "paper": paper_recipe()}
+PRESETS = {"default": Recipe(), "finetune": finetune_recipe(), "paper": paper_recipe()}
 
 
 @dataclass(frozen=True)
@@ -36,42 +35,71 @@ class Options:
     """Train a network; run the same command again to go on after an interruption."""
 
     model: Annotated[str, tyro.conf.Positional]
-    """A zoo name, module:callable, a checkpoint, or a run's folder."""
+    """A zoo name, timm:NAME, torchvision:NAME, module:callable, a checkpoint, or a run's folder."""
     out: Path
     """The run's folder."""
-    data: str = "cifar10"
-    """cifar10, sample (the embedded images), or a folder with train/CLASS/*.jpg and val/ or test/."""
-    size: int = 224
-    """The side to which a folder's images are scaled; cifar10 and sample have 32."""
-    density: float | None = None
-    """The density to end at; below 1, a network without gates gets some. Short for --recipe.density."""
+    data: str = ""
+    """cifar10, imagenette, sample (embedded), or a folder with train/CLASS/*.jpg and val/ or test/. Default:
+    what MODEL was trained on, else cifar10."""
+    size: int = 0
+    """The side to which photographs are scaled. Default: that of MODEL's training, else 224."""
+    preset: Literal["default", "finetune", "paper"] = "default"
+    """Where the recipe starts from. finetune: gates on a network that is trained already, which is also the
+    teacher; paper: the paper's own settings."""
+    density: Annotated[float | None, tyro.conf.arg(aliases=("--recipe.density",))] = None
+    """The density to end at; below 1, a network without gates gets some. Default: 1, or 0.5 to finetune."""
+    epochs: Annotated[int | None, tyro.conf.arg(aliases=("--recipe.epochs",))] = None
+    """Default: 15, or 6 to finetune."""
+    learning_rate: Annotated[float | None, tyro.conf.arg(aliases=("--recipe.learning-rate",))] = None
+    """Its peak. Default: 0.1, or 0.02 to finetune."""
+    minutes: float | None = None
+    """Stop after so long, to go on by the same command another time."""
+    threads: Annotated[int, tyro.conf.arg(aliases=("--recipe.threads",))] = 0
+    """Threads of torch; 0 takes the cores that stand idle when the command starts."""
     holdout: int = 0
     """Hold out so many training images and score on them instead of the test part."""
     teacher: str = ""
-    """A network to distil from (MODEL syntax); needs --recipe.distill."""
+    """A network to distil from (MODEL syntax); needs --recipe.distill. To finetune: MODEL itself."""
     lessons: Path | None = None
     """A folder where the teacher's answers are kept: runs with the same teacher and seed share them."""
     init: Literal["preserve", "paper"] = "preserve"
     """How new gates start: preserve keeps the network's function at density 1; paper draws by He."""
-    preset: Literal["default", "paper"] = "default"
-    """Where the recipe starts from; every --recipe option given besides changes it."""
-    recipe: Recipe = field(default_factory=Recipe)
     tensorboard: bool = False
     """Log to TensorBoard as well, below the run's folder."""
     json: bool = False
     """Print the epochs' metrics as JSON lines."""
+    recipe: TrainRecipe = field(default_factory=TrainRecipe)
+    reading: tyro.conf.OmitArgPrefixes[ReadOptions] = field(default_factory=ReadOptions)
+
+
+FURTHER = ("holdout", "teacher", "lessons", "init", "tensorboard")
+"""Options on a second page of help."""
+
+
+def defaults(words: list[str]) -> Options:
+    """What stands where the user says nothing: the preset's recipe."""
+    given = [word for pair in words for word in pair.split("=", 1)]
+    name = dict(pairwise(given)).get("--preset", "default")
+    preset = PRESETS.get(name, PRESETS["default"])
+    recipe = TrainRecipe(**{one.name: getattr(preset, one.name) for one in fields(Recipe)})
+    return Options(model=tyro.MISSING, out=tyro.MISSING, recipe=recipe)
 
 
 def run(options: Options) -> int:
-    keep_freed_memory()
     recipe = full_recipe(options)
-    train_data, test_data = find_data(options.data, options.holdout, options.size)
+    recipe = prepare_process(recipe)
+    source = choose(options.model, options.data, options.size, options.holdout)
+    train_data, test_data = find_data(source.data, source.holdout, source.size)
     torch.manual_seed(recipe.seed)
-    network = find_model(options.model, len(train_data.classes))
+    network = find_model(options.model, len(train_data.classes), options.reading)
+    settle_preprocess(network, options.model, train_data, options.reading, quiet=options.model in MAKERS)
+    teacher = find_teacher(options.teacher, network, len(train_data.classes), options.reading)
+    if teacher is None and recipe.loss.distill and options.preset == "finetune":
+        teacher = deepcopy(network)
     network = with_gates(network, train_data, recipe, options.init)
-    teacher = find_model(options.teacher) if options.teacher else None
+    remember(source, options.out)
     with TrainingDisplay(recipe.epochs, options.json) as display:
-        train_and_keep(
+        result = train_and_keep(
             network,
             train_data,
             test_data,
@@ -81,62 +109,22 @@ def run(options: Options) -> int:
             teacher,
             options.tensorboard,
             options.lessons,
+            options.minutes,
         )
+    print(end_words(result, recipe, options), file=sys.stderr)
     return 0
 
 
 def full_recipe(options: Options) -> Recipe:
-    """The preset, with every field that the user gave another value than the default one."""
-    plain = Recipe()
-    given = {
-        one.name: getattr(options.recipe, one.name)
-        for one in fields(Recipe)
-        if getattr(options.recipe, one.name) != getattr(plain, one.name)
-    }
-    if options.density is not None:
-        given["density"] = options.density
-    return replace(_PRESETS[options.preset], **given)
+    """The recipe with what is given as an option of its own."""
+    own = {name: getattr(options, name) for name in ("density", "epochs", "learning_rate", "threads")}
+    return replace(plain_recipe(options.recipe), **{name: v for name, v in own.items() if v is not None})
 
 
-def train_and_keep(
-    network: nn.Module,
-    train_data: Images,
-    test_data: Images,
-    recipe: Recipe,
-    out: Path,
-    display: TrainingDisplay,
-    teacher: nn.Module | None = None,
-    tensorboard: bool = False,
-    lessons: Path | None = None,
-) -> TrainingResult:
-    """Train, and keep the checkpoint and a gated network's heat maps in the run's folder each epoch."""
-
-    def keep(metrics: dict[str, Any], trained: nn.Module) -> None:
-        save(trained, out / CHECKPOINT, notes=notes(recipe, test_data, metrics))
-        display.epoch(metrics, trained)
-
-    on_epoch: Callable[[dict[str, Any], nn.Module], None] = keep
-    if isinstance(test_data, ImageArrays) and any(True for _ in gated_layers(network)):
-        on_epoch = SkipRecorder(test_data, out, then=keep)
-    result = train(
-        network,
-        train_data,
-        test_data,
-        recipe,
-        out=out,
-        teacher=teacher,
-        lessons=lessons,
-        tensorboard=tensorboard,
-        on_step=display.step,
-        on_epoch=on_epoch,
-    )
-    # A run that was killed between its last state and this file would otherwise keep an older network.
-    if PartialState().is_main_process:
-        save(network, out / CHECKPOINT, notes=notes(recipe, test_data, result.history[-1]))
-    return result
-
-
-def notes(recipe: Recipe, test_data: Images, metrics: dict[str, Any]) -> dict[str, Any]:
-    """What the checkpoint says about its training."""
-    kept = ("epoch", "test_top1", "test_top5", "density")
-    return {"data": test_data.name, "epochs": recipe.epochs} | {k: metrics[k] for k in kept if k in metrics}
+def end_words(result: TrainingResult, recipe: Recipe, options: Options) -> str:
+    """How the run ended, in a line."""
+    done = len(result.history)
+    if not result.finished:
+        return f"stopped after {done} of {recipe.epochs} epochs; the same command goes on from here"
+    score = f", test {result.score.top1:.2f}%" if result.score is not None else ""
+    return f"finished: {done} epochs{score}; the network is {options.out / CHECKPOINT}"

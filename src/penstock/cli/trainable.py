@@ -6,9 +6,12 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from penstock.datasets import Images, cifar10, hold_out, image_folder, sample
+from penstock.cli.images import PARTS, ReadOptions, assume_preprocess, find_test_data
+from penstock.cli.models import find_model
+from penstock.cli.sources import remembered
+from penstock.datasets import Images, cifar10, hold_out, image_folder, imagenette, preprocess_of, sample
 from penstock.errors import DataError
-from penstock.gating import gated_layers
+from penstock.gating import is_gated
 from penstock.surgery import add_gates
 from penstock.training import Recipe
 
@@ -16,42 +19,76 @@ _SAMPLE_HOLDOUT = 200
 
 
 def find_data(name: str, holdout: int = 0, size: int = 224) -> tuple[Images, Images]:
-    """(training images, test images). name: "cifar10", "sample" (the embedded images), or a folder.
+    """(training images, test images). name: "cifar10", "imagenette", "sample" (embedded), or a folder.
 
     A folder has train/CLASS/*.jpg and, for the scores, val/ or test/ beside it; without those two, a tenth of
     its images is held out.
 
-    holdout: score on so many of the training images instead of the test part. size: a folder's images' side.
+    holdout: score on so many of the training images instead of the test part. size: the side of photographs.
     """
     if holdout < 0:
         raise DataError(f"--holdout {holdout}: expected 0 (score on the test part) or more")
     if name == "cifar10":
         data = cifar10("train")
         return hold_out(data, holdout) if holdout else (data, cifar10("test"))
+    if name == "imagenette":
+        photographs = imagenette("train", size)
+        return hold_out(photographs, holdout) if holdout else (photographs, imagenette("val", size))
     if name == "sample":
         return hold_out(sample(), holdout or _SAMPLE_HOLDOUT)
     if Path(name).is_dir():
         return _find_folders(Path(name), holdout, size)
-    raise DataError(f"--data {name!r}: expected cifar10, sample, or a folder that exists")
+    raise DataError(f"--data {name!r}: expected cifar10, imagenette, sample, or a folder that exists")
+
+
+def find_scored(model: str, data: str, size: int, holdout: int, limit: int) -> Images:
+    """What a command scores MODEL on, at most `limit` images if that is not 0.
+
+    The images that the user names, else the test part of those it was trained on (held-out ones where there
+    is no test part), else CIFAR-10's.
+    """
+    own = remembered(model)
+    if data or own is None:
+        return find_test_data(data or "cifar10", limit, holdout, size or 224)
+    folder = Path(own.data)
+    alone = own.data == "sample" or (folder.is_dir() and not has_test_part(folder))
+    _, test = find_data(own.data, own.holdout if alone else holdout, size or own.size)
+    return hold_out(test, limit)[1] if 0 < limit < len(test) else test  # type: ignore[type-var]
+
+
+def has_test_part(root: Path) -> bool:
+    """Whether a folder of images has a part for the scores beside its training part."""
+    return (root / "train").is_dir() and any((root / part).is_dir() for part in PARTS)
 
 
 def _find_folders(root: Path, holdout: int, size: int) -> tuple[Images, Images]:
-    parts = [root / part for part in ("val", "validation", "test") if (root / part).is_dir()]
+    parts = [root / part for part in PARTS if (root / part).is_dir()]
     train = image_folder(root / "train" if (root / "train").is_dir() else root, size)
     if holdout or not (parts and (root / "train").is_dir()):
         return hold_out(train, holdout or max(1, len(train) // 10))
     return train, image_folder(parts[0], size, classes=train.classes)
 
 
+def find_teacher(
+    spec: str, student: nn.Module, classes: int | None, reading: ReadOptions
+) -> nn.Module | None:
+    """The network that `spec` names, if any; it takes images as it says, else as the student does."""
+    if not spec:
+        return None
+    teacher = find_model(spec, classes, reading)
+    assume_preprocess(teacher, f"--teacher {spec}", getattr(student, "preprocess", None), "MODEL's")
+    return teacher
+
+
 def example_of(network: nn.Module, data: Images) -> Tensor:
     """Two images as the network sees them."""
-    prepare = getattr(network, "preprocess", None) or data.preprocess
+    prepare = preprocess_of(network, data)
     return prepare(next(iter(data.test_batches(2))).images)
 
 
 def with_gates(network: nn.Module, data: Images, recipe: Recipe, init: str = "preserve") -> nn.Module:
     """`network` itself, or a copy with gates if the recipe needs some and it has none."""
-    wanted = recipe.density < 1.0 or recipe.density_schedule != "fixed"
-    if not wanted or any(True for _ in gated_layers(network)):
+    wanted = recipe.density < 1.0 or recipe.gates.density_schedule != "fixed"
+    if not wanted or is_gated(network):
         return network
     return add_gates(network, example_of(network, data), init=init)

@@ -17,7 +17,6 @@ from penstock.reporting.networks import describe_network
 from penstock.reporting.page import Card, Page, render, write_page
 from penstock.reporting.runs import Run, Sweep, SweepPoint, read_runs
 from penstock.reporting.skipping import SkipMap, skip_maps
-from penstock.reporting.timing import Timing, interleave, one_by_one
 
 __all__ = [
     "Card",
@@ -32,16 +31,13 @@ __all__ = [
     "SkipRecorder",
     "Sweep",
     "SweepPoint",
-    "Timing",
     "build_page",
     "channel_maxima",
     "describe_network",
-    "interleave",
     "layer_table",
     "memory_cost",
     "memory_table",
     "network_cost",
-    "one_by_one",
     "original_cost",
     "read_history",
     "read_runs",

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from penstock.reporting.figures import Curve, CurvePoint, progress_figure, tradeoff_figure
+from penstock.measuring.timing import Timing
+from penstock.reporting.figures import MILLISECONDS, Curve, CurvePoint, progress_figure, tradeoff_figure
 from penstock.reporting.numbers import short_count, short_time
 from penstock.reporting.numbers import times as ratio
 from penstock.reporting.page import Card, NetworkPart, Page, Picture, TradeOff, picture
 from penstock.reporting.runs import Run, Sweep, SweepPoint
 from penstock.reporting.tables import Cell, Column, Table, figure, word
-from penstock.reporting.timing import Timing
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,23 @@ class PointCost:
     own: bool = False
 
 
+@dataclass(frozen=True)
+class Latency:
+    """Accuracy against measured milliseconds: curves of gated networks, and the dense network's runtimes.
+
+    `words`: which images the accuracy is of and how the times were measured.
+    """
+
+    curves: tuple[Curve, ...]
+    dense: tuple[CurvePoint, ...] = ()
+    words: str = ""
+
+
 _CONVENTIONS = (
     ("executed", "executed (the masks that occurred)"),
     ("paper", "the paper's formula"),
 )
+_SIZES = ((560, 350), (340, 300))  # for wide and for narrow screens, CSS pixels
 _WITHIN = 1.0  # points of accuracy below the baseline that still count as "kept"
 
 
@@ -48,21 +61,29 @@ def build_page(
     memory: Table | None = None,
     networks: Sequence[NetworkPart] = (),
     costs: Sequence[PointCost] = (),
+    latency: Latency | None = None,
+    machine: str = "",
 ) -> Page:
-    """The whole page; `cards`, costs and networks come from those who measured them."""
+    """The whole page; `cards`, costs, times and networks come from those who measured them."""
     sweeps = [run.sweep for run in runs if run.sweep is not None and run.sweep.points]
     baseline = find_baseline(sweeps)
     said = [f"{run.name}: {note}" for run in runs for note in run.notes]
+    recorded = [run for run in runs if run.recorded]
+    stopped = [run for run in recorded if run.stopped]
     return Page(
         title=title,
         lead=lead or f"{len(runs)} run{'' if len(runs) == 1 else 's'}, {datetime.now():%Y-%m-%d %H:%M}",
-        runs=runs_table([run for run in runs if run.recorded], costs),
+        machine=machine,
+        runs=runs_table([run for run in recorded if not run.stopped], costs),
+        stopped=runs_table(stopped, costs, name="stopped-list", caption="Runs that stopped before their end"),
         points=points_table(runs, baseline, costs),
         cards=(*sweep_cards(sweeps, baseline), *cards),
         notes=(*notes, *said),
         empty="" if runs or networks else "There is no run here yet.",
         tradeoffs=tuple(tradeoffs(sweeps, baseline)),
-        progress=tuple(progress_pictures(runs)),
+        latency=latency_picture(latency) if latency and latency.curves else None,
+        progress=tuple(progress_pictures([run for run in runs if not run.stopped])),
+        stopped_progress=tuple(progress_pictures(stopped, "stopped")),
         layer_costs=layer_costs,
         memory=memory,
         networks=tuple(networks),
@@ -97,12 +118,12 @@ def tradeoffs(sweeps: Sequence[Sweep], baseline: SweepPoint | None) -> list[Trad
         ring = CurvePoint(macs, baseline.top1) if baseline and macs is not None else None
         alt = "Accuracy against MACs. " + " ".join(
             f"{one.method}: "
-            + ", ".join(f"{p.accuracy:.2f}% at {short_count(p.macs)}" for p in one.points)
+            + ", ".join(f"{p.accuracy:.2f}% at {short_count(p.cost)}" for p in one.points)
             + "."
             for one in curves
         )
         if ring:
-            alt += f" Baseline: {ring.accuracy:.2f}% at {short_count(ring.macs)}."
+            alt += f" Baseline: {ring.accuracy:.2f}% at {short_count(ring.cost)}."
         wide, narrow = (
             picture(
                 tradeoff_figure(curves, ring, width=width, height=height),
@@ -110,10 +131,33 @@ def tradeoffs(sweeps: Sequence[Sweep], baseline: SweepPoint | None) -> list[Trad
                 alt,
                 f"MACs of one image, counted by the convention “{convention}”; gates included.",
             )
-            for width, height in ((780, 350), (340, 300))
+            for width, height in _SIZES
         )
         made.append(TradeOff(convention, words, wide, narrow))
     return made
+
+
+def latency_picture(latency: Latency) -> TradeOff:
+    """Accuracy against milliseconds, for wide and narrow screens."""
+    alt = "Accuracy against milliseconds. " + " ".join(
+        f"{one.method}: "
+        + ", ".join(f"{p.accuracy:.2f}% at {short_time(p.cost)} ms ({p.label})" for p in one.points)
+        + "."
+        for one in latency.curves
+    )
+    alt += "".join(f" Dense, {p.label}: {p.accuracy:.2f}% at {short_time(p.cost)} ms." for p in latency.dense)
+    wide, narrow = (
+        picture(
+            tradeoff_figure(
+                latency.curves, axis=MILLISECONDS, marks=latency.dense, width=width, height=height
+            ),
+            f"latency {width}",
+            alt,
+            latency.words,
+        )
+        for width, height in _SIZES
+    )
+    return TradeOff("latency", "milliseconds", wide, narrow)
 
 
 def merged(sweeps: Sequence[Sweep]) -> list[Sweep]:
@@ -172,7 +216,9 @@ def cheapest_count(point: SweepPoint) -> float | None:
     return point.macs_executed if point.macs_executed is not None else point.macs_paper
 
 
-def runs_table(runs: Sequence[Run], costs: Sequence[PointCost] = ()) -> Table:
+def runs_table(
+    runs: Sequence[Run], costs: Sequence[PointCost] = (), *, name: str = "run-list", caption: str = "All runs"
+) -> Table:
     """What each run reached."""
     columns = (
         Column("run", "Run", numeric=False),
@@ -204,18 +250,18 @@ def runs_table(runs: Sequence[Run], costs: Sequence[PointCost] = ()) -> Table:
         )
         for run in runs
     )
-    return Table("run-list", "All runs", columns, rows).without_empty_columns()
+    return Table(name, caption, columns, rows).without_empty_columns()
 
 
-def progress_pictures(runs: Sequence[Run]) -> list[Picture]:
-    """Accuracy by epoch, for every run that has more than one."""
+def progress_pictures(runs: Sequence[Run], prefix: str = "progress") -> list[Picture]:
+    """Accuracy and loss by epoch, for every run that has more than one."""
     made = []
     for index, run in enumerate(runs):
         if len(run.history) > 1:
             top1 = run.last("test_top1")
             reached = "" if top1 is None else f", ending at {top1:.2f}% test top-1"
-            alt = f"Accuracy of {run.name} over {len(run.history)} epochs{reached}."
-            made.append(picture(progress_figure(run.history, title=run.name), f"progress {index}", alt))
+            alt = f"Accuracy and loss of {run.name} over {len(run.history)} epochs{reached}."
+            made.append(picture(progress_figure(run.history, title=run.name), f"{prefix} {index}", alt))
     return made
 
 

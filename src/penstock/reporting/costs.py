@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.accounting import Account
-from penstock.reporting.numbers import mebibytes, short_count, times
+from penstock.reporting.numbers import mebibytes, short_count, short_time, times
 from penstock.reporting.skipping import SkipMap
 from penstock.reporting.tables import NOTHING, Cell, Column, Table, figure, word
 
@@ -14,13 +14,15 @@ from penstock.reporting.tables import NOTHING, Cell, Column, Table, figure, word
 @dataclass(frozen=True)
 class LayerCost:
     """size: the output's height and width. computed: output channels computed for an image (on average);
-    remaining: the channels some image used, None where all are always computed."""
+    remaining: the channels some image used, None where all are always computed. milliseconds: measured in the
+    engine, None where it was not."""
 
     name: str
     size: tuple[int, int] | None
     macs: float
     computed: float
     remaining: int | None = None
+    milliseconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,12 @@ class NetworkCost:
     def macs(self) -> float:
         return sum(layer.macs for layer in self.layers)
 
+    @property
+    def milliseconds(self) -> float | None:
+        """Of the layers that were timed; None without any."""
+        timed = [layer.milliseconds for layer in self.layers if layer.milliseconds is not None]
+        return sum(timed) if timed else None
+
 
 @dataclass(frozen=True)
 class MemoryCost:
@@ -46,26 +54,47 @@ class MemoryCost:
     peak_128: float
 
 
-def network_cost(method: str, account: Account, maps: Sequence[SkipMap] = ()) -> NetworkCost:
-    """A column from an account; with `maps` also the channels that remain without the never-used ones."""
+def network_cost(
+    method: str,
+    account: Account,
+    maps: Sequence[SkipMap] = (),
+    milliseconds: Mapping[str, float] | None = None,
+) -> NetworkCost:
+    """A column from an account; with `maps` also the channels that remain without the never-used ones, with
+    `milliseconds` (layer by layer) also a column of these."""
+    timed = milliseconds or {}
     remaining = {one.layer: one.remaining for one in maps}
     return NetworkCost(
         method,
         tuple(
             LayerCost(
-                layer.name, _size(layer.output_size), layer.macs, layer.active_out, remaining.get(layer.name)
+                layer.name,
+                _size(layer.output_size),
+                layer.macs,
+                layer.active_out,
+                remaining.get(layer.name),
+                timed.get(layer.name),
             )
             for layer in account.layers
         ),
     )
 
 
-def original_cost(method: str, account: Account) -> NetworkCost:
+def original_cost(
+    method: str, account: Account, milliseconds: Mapping[str, float] | None = None
+) -> NetworkCost:
     """The column of the network that the account's network was before it got gates."""
+    timed = milliseconds or {}
     return NetworkCost(
         method,
         tuple(
-            LayerCost(layer.name, _size(layer.output_size), layer.dense_macs, layer.out_channels)
+            LayerCost(
+                layer.name,
+                _size(layer.output_size),
+                layer.dense_macs,
+                layer.out_channels,
+                milliseconds=timed.get(layer.name),
+            )
             for layer in account.layers
         ),
     )
@@ -88,27 +117,46 @@ def _size(size: tuple[int, ...]) -> tuple[int, int]:
 
 def layer_table(networks: Sequence[NetworkCost], *, convention: str, name: str = "layers") -> Table:
     """As in the paper's appendix; the first network is the original that savings refer to."""
+    timed = [network for network in networks if network.milliseconds is not None]
     columns = [
         Column("layer", "Layer", numeric=False),
         Column("shape", "Shape", numeric=False),
         *(Column(network.method, network.method, hint="MACs (output channels)") for network in networks),
+        *(
+            Column(f"{network.method}_milliseconds", f"{network.method}, ms", hint="measured in the engine")
+            for network in timed
+        ),
     ]
-    by_name = [{layer.name: layer for layer in network.layers} for network in networks]
+    by_name = {network.method: {layer.name: layer for layer in network.layers} for network in networks}
     names = list(dict.fromkeys(layer.name for network in networks for layer in network.layers))
     rows = []
     for layer in names:
-        found = [layers.get(layer) for layers in by_name]
+        found = [layers.get(layer) for layers in by_name.values()]
         size = next((one.size for one in found if one is not None and one.size is not None), None)
         shape = Cell(f"{size[0]} × {size[1]}", size[0] * size[1]) if size else NOTHING
-        rows.append((word(layer), shape, *(_layer_cell(one) for one in found)))
+        clocks = [by_name[network.method].get(layer) for network in timed]
+        rows.append(
+            (word(layer), shape, *(_layer_cell(one) for one in found), *(_time_cell(one) for one in clocks))
+        )
     total = (
         word("Total"),
         Cell(""),
         *(Cell(short_count(network.macs), network.macs) for network in networks),
+        *(_clock(network.milliseconds) for network in timed),
     )
-    saving = (word("Saving"), Cell(""), *_savings(networks))
+    saving = (word("Saving"), Cell(""), *_savings(networks), *(Cell("") for _ in timed))
     caption = f"MACs (output channels) a layer, counted by the convention “{convention}”"
+    if timed:
+        caption += "; milliseconds of one image, each layer with its gate"
     return Table(name, caption, tuple(columns), tuple(rows), (total, saving) if networks else ())
+
+
+def _time_cell(layer: LayerCost | None) -> Cell:
+    return NOTHING if layer is None else _clock(layer.milliseconds)
+
+
+def _clock(milliseconds: float | None) -> Cell:
+    return figure(milliseconds, None if milliseconds is None else short_time(milliseconds))
 
 
 def _layer_cell(layer: LayerCost | None) -> Cell:

@@ -37,7 +37,7 @@ class Card:
 
 @dataclass(frozen=True)
 class TradeOff:
-    """Accuracy against MACs by one convention, for wide and for narrow screens."""
+    """Accuracy against MACs by one convention, or against milliseconds, for wide and for narrow screens."""
 
     convention: str
     words: str
@@ -66,11 +66,15 @@ class Page:
     lead: str
     runs: Table
     points: Table
+    stopped: Table
+    machine: str = ""
     cards: tuple[Card, ...] = ()
     notes: tuple[str, ...] = ()
     empty: str = ""
     tradeoffs: tuple[TradeOff, ...] = ()
+    latency: TradeOff | None = None
     progress: tuple[Picture, ...] = ()
+    stopped_progress: tuple[Picture, ...] = ()
     layer_costs: Table | None = None
     memory: Table | None = None
     networks: tuple[NetworkPart, ...] = ()
@@ -103,8 +107,8 @@ def render(page: Page) -> str:
     sections = [
         {"id": id_, "title": title}
         for id_, title, there in (
-            ("tradeoff", "Accuracy against cost", bool(page.tradeoffs)),
-            ("runs", "Runs", bool(page.runs.rows)),
+            ("tradeoff", "Accuracy against cost", bool(page.tradeoffs or page.latency)),
+            ("runs", "Runs", bool(page.runs.rows or page.stopped.rows)),
             ("costs", "Layers", page.layer_costs is not None),
             *((network.id, network.title, True) for network in page.networks),
         )

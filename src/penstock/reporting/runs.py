@@ -82,6 +82,11 @@ class Run:
         return "finished" if self.done or self.checkpoint or self.sweep else "no epoch yet"
 
     @property
+    def stopped(self) -> bool:
+        """Whether it ended before its last epoch, or never reached one."""
+        return self.status != "finished"
+
+    @property
     def recorded(self) -> bool:
         """Whether there is more to it than a curve."""
         return bool(self.history or self.settings or self.checkpoint or self.notes)

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from penstock.datasets import ImageArrays, Preprocess
+from penstock.datasets import ImageArrays, preprocess_of
 from penstock.errors import DataError, LayerError
 from penstock.gating import gated_layers
+from penstock.surgery.network import eval_mode
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -97,17 +98,10 @@ def for_each_batch(
     preprocess: Callable[[Tensor], Tensor] | None = None,
 ) -> None:
     """Run all images through the network in evaluation mode; `then` gets each batch's labels afterwards."""
-    prepare: Callable[[Tensor], Tensor] = preprocess or getattr(network, "preprocess", None) or Preprocess()
+    prepare = preprocess or preprocess_of(network)
     parameter = next(network.parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
-    try:
-        with torch.no_grad():
-            for start in range(0, len(data), batch_size):
-                network(prepare(data.images[start : start + batch_size].to(device)))
-                then(data.labels[start : start + batch_size])
-    finally:
-        # Module by module: a run may keep some norms frozen while the rest trains.
-        for module, training in modes.items():
-            module.training = training
+    with eval_mode(network), torch.no_grad():
+        for start in range(0, len(data), batch_size):
+            network(prepare(data.images[start : start + batch_size].to(device)))
+            then(data.labels[start : start + batch_size])

@@ -8,6 +8,8 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 
+from penstock.reporting.terminal import WholeWords
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -83,7 +85,7 @@ def figure(value: float | None, text: str | None = None, form: str = "{:g}") -> 
 def to_rich(table: Table) -> RichTable:
     """For the terminal."""
     table = table.for_people()
-    shown = RichTable(
+    shown = WholeWords(
         box=SIMPLE_HEAD,
         pad_edge=False,
         padding=(0, 1, 0, 0),

@@ -4,9 +4,10 @@ from penstock.reporting.figures.excitation import excitation_figure, maxima_figu
 from penstock.reporting.figures.progress import progress_figure
 from penstock.reporting.figures.skipping import history_figure, skipping_figure
 from penstock.reporting.figures.style import save_figure, to_svg
-from penstock.reporting.figures.tradeoff import Curve, CurvePoint, tradeoff_figure
+from penstock.reporting.figures.tradeoff import MILLISECONDS, Curve, CurvePoint, tradeoff_figure
 
 __all__ = [
+    "MILLISECONDS",
     "Curve",
     "CurvePoint",
     "excitation_figure",

@@ -1,8 +1,12 @@
-"""Accuracy against MACs, one line a method, the baseline circled (the paper's first result figure)."""
+"""Accuracy against cost, one line a method.
+
+Against MACs with the baseline circled, as in the paper's first result figure; or against measured
+milliseconds, with the dense network's runtimes beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
@@ -15,10 +19,22 @@ _KNOWN = ("FBS", "NS", "NS+FBS")  # these keep their colours whichever of them a
 
 
 @dataclass(frozen=True)
+class Axis:
+    """What costs are counted in: the words below the axis, and how a number is written."""
+
+    words: str
+    write: Callable[[float], str]
+
+
+MACS = Axis("MACs an image", short_count)
+MILLISECONDS = Axis("milliseconds an image, measured", "{:g}".format)
+
+
+@dataclass(frozen=True)
 class CurvePoint:
     """One network at one setting; accuracy in percent, `label` says the setting ("d = 0.5")."""
 
-    macs: float
+    cost: float
     accuracy: float
     label: str = ""
 
@@ -36,19 +52,21 @@ def tradeoff_figure(
     baseline: CurvePoint | None = None,
     *,
     accuracy: str = "top-1 accuracy",
+    axis: Axis = MACS,
+    marks: Sequence[CurvePoint] = (),
     width: float = 680,
     height: float = 400,
 ) -> Figure:
-    """All curves on one plot, MACs from left to right."""
+    """All curves on one plot, costs from left to right. marks: single points, each with its label."""
     looks = series_looks([curve.method for curve in curves])
     with styled():
         figure = new_figure(width, height)
         axes = figure.add_subplot()
         for curve in curves:
-            points = sorted(curve.points, key=lambda point: (point.macs, point.accuracy))
+            points = sorted(curve.points, key=lambda point: (point.cost, point.accuracy))
             colour, marker = looks[curve.method]
             (line,) = axes.plot(
-                [point.macs for point in points],
+                [point.cost for point in points],
                 [point.accuracy for point in points],
                 color=colour,
                 marker=marker,
@@ -58,7 +76,7 @@ def tradeoff_figure(
             line.set_gid(f"curve-{curve.method}")
         if baseline is not None:
             ring = axes.scatter(
-                [baseline.macs],
+                [baseline.cost],
                 [baseline.accuracy],
                 s=150,
                 facecolors="none",
@@ -68,15 +86,27 @@ def tradeoff_figure(
                 zorder=5,
             )
             ring.set_gid("baseline")
-            axes.scatter([baseline.macs], [baseline.accuracy], s=14, color=INK, zorder=5)
-        axes.set_xlabel("MACs an image")
+            axes.scatter([baseline.cost], [baseline.accuracy], s=14, color=INK, zorder=5)
+        for mark in marks:
+            place = axes.scatter([mark.cost], [mark.accuracy], s=52, marker="X", color=INK, zorder=5)
+            place.set_gid(f"mark-{mark.label}")
+            axes.annotate(
+                mark.label,
+                (mark.cost, mark.accuracy),
+                xytext=(0, -16),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8.5,
+                color=INK,
+            )
+        axes.set_xlabel(axis.words)
         axes.set_ylabel(f"{accuracy}, %")
+        axes.margins(x=0.1 if marks else 0.05, y=0.12 if marks else 0.08)
         axes.set_xlim(left=0)
-        axes.margins(y=0.08)
         axes.xaxis.set_major_locator(MaxNLocator(6 if width > 480 else 4))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_count(value)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: axis.write(value)))
         tidy(axes, grid="y")
-        if curves or baseline is not None:
+        if curves or baseline is not None:  # marks carry their own labels
             axes.legend(loc="lower right", handlelength=2.2, labelcolor=INK)
     return figure
 

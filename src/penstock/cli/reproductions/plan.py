@@ -1,0 +1,77 @@
+"""What a reproduction is: steps, which are penstock commands, and a table made of the files they leave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import DataError
+from penstock.reporting.tables import Table
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the user chose. data and size: as of `penstock train`; epochs: of the dense network's training."""
+
+    data: str
+    size: int
+    epochs: int
+    holdout: int
+    threads: int
+    seed: int
+    out: Path
+
+    def part(self, share: float) -> str:
+        """A share of the epochs as a word, at least one."""
+        return str(max(1, round(share * self.epochs)))
+
+    def growing(self) -> str:
+        """Smaller images early in the run: 0.4, 0.6 and 0.8 of the size that is scored at."""
+        sides = [max(1, round(share * self.size)) for share in (0.4, 0.6, 0.8)]
+        return f"0:{sides[0]},0.35:{sides[1]},0.75:{sides[2]}"
+
+    def grown(self) -> str:
+        """The last of these for a whole run."""
+        return f"0:{max(1, round(0.8 * self.size))}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command. words: after `penstock`; output: the file below `out` that takes what it prints."""
+
+    name: str
+    words: tuple[str, ...]
+    output: str = ""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """One table or figure of the paper. steps run in order; table reads what they left."""
+
+    name: str
+    title: str
+    steps: Callable[[Setting], tuple[Step, ...]]
+    table: Callable[[Setting], Table]
+
+
+def evaluated(setting: Setting, name: str, model: Path, density: float | None = None) -> Step:
+    """The step that scores a network on the test part and times it, into NAME.json."""
+    words = ("evaluate", str(model), "--data", setting.data, "--size", str(setting.size), "--json")
+    wanted = () if density is None else ("--density", f"{density:g}")
+    return Step(f"score {name}", (*words, *wanted), f"{name}.json")
+
+
+def row_of(setting: Setting, name: str) -> dict[str, Any]:
+    """What `evaluated` wrote: top1, top5, macs_paper, macs_executed, milliseconds."""
+    path = setting.out / f"{name}.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())["rows"][0]
+        return found
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise DataError(
+            f"{path}: expected what `penstock evaluate --json` prints ({type(error).__name__}: {error}); "
+            "delete it and run the same command again"
+        ) from error

@@ -1,0 +1,65 @@
+"""Which images a run was trained on, kept beside its network, so that later commands read the same ones.
+
+`data.json` in a run's folder: {"data": "cifar10" or a folder, "size": the side of photographs, "holdout": …}.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from penstock.errors import DataError
+from penstock.files import write_atomically
+
+_FILE = "data.json"
+_SIZE = 224
+
+
+@dataclass(frozen=True)
+class Source:
+    """What --data, --size and --holdout say."""
+
+    data: str = "cifar10"
+    size: int = _SIZE
+    holdout: int = 0
+
+
+def remember(source: Source, folder: Path) -> None:
+    """Keep `source` in a run's folder; a folder of images by its whole path, since commands run anywhere."""
+    data = str(Path(source.data).resolve()) if Path(source.data).is_dir() else source.data
+    said = asdict(source) | {"data": data}
+    write_atomically(folder / _FILE, json.dumps(said, indent=2).encode())
+
+
+def remembered(model: str | Path) -> Source | None:
+    """What a run's folder, or the folder of a checkpoint, says; None if it says nothing."""
+    path = Path(model)
+    file = (path if path.is_dir() else path.parent) / _FILE
+    if not (path.is_dir() or path.suffix == ".safetensors") or not file.is_file():
+        return None
+    try:
+        said = json.loads(file.read_text())
+        source = Source(str(said["data"]), said["size"], said["holdout"])
+        if type(source.size) is not int or type(source.holdout) is not int or source.size < 1:
+            raise ValueError(f"size {source.size!r}, holdout {source.holdout!r}")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{file}: cannot be read ({error}); delete it and say --data") from error
+    return source
+
+
+def choose(model: str, data: str, size: int, holdout: int = 0) -> Source:
+    """What a command reads: what the user says, else what MODEL was trained on, else CIFAR-10."""
+    own = remembered(model) or Source()
+    return Source(data or own.data, size or (own.size if not data or data == own.data else _SIZE), holdout)
+
+
+def is_there(data: str) -> bool:
+    """Whether the images are a data set by name, or a folder that still exists."""
+    return data in ("cifar10", "imagenette", "sample") or Path(data).is_dir()
+
+
+def own_size(model: str | Path) -> int:
+    """The side of the images that MODEL was trained on; 0 if nothing says so."""
+    own = remembered(model)
+    return 0 if own is None else 32 if own.data in ("cifar10", "sample") else own.size

@@ -1,0 +1,41 @@
+"""Tables in a terminal whose words stay whole: columns give up width only between words."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Column, Table
+from rich.text import Text
+
+
+class WholeWords(Table):
+    """A rich table that is rather wider than the terminal than that it breaks a name."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = [self._texts(column) for column in self.columns]
+        widths = [max((cell_len(line) for line in one), default=0) for one in lines]
+        least = [max((cell_len(word) for line in one for word in line.split()), default=0) for one in lines]
+        room = options.max_width - self._extra_width - self._paddings()
+        while sum(widths) > room and any(w > s for w, s in zip(widths, least, strict=True)):
+            at = max(range(len(widths)), key=lambda index: (widths[index] - least[index], widths[index]))
+            widths[at] -= 1
+        for column, width in zip(self.columns, widths, strict=True):
+            column.width = width
+        if sum(widths) > room:
+            options = options.update(max_width=options.max_width + sum(widths) - room)
+        yield from super().__rich_console__(console, options)
+
+    def _paddings(self) -> int:
+        every = len(self.columns) * (self.padding[1] + self.padding[3])
+        return every if self.pad_edge else every - (self.padding[3] if self.columns else 0) - self.padding[1]
+
+    @staticmethod
+    def _texts(column: Column) -> list[str]:
+        cells = [column.header, *column._cells]
+        plain = [cell.plain if isinstance(cell, Text) else str(cell) for cell in cells]
+        return [line for text in plain for line in text.splitlines()]
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Nothing of it is cut off where it is wider than the terminal."""
+    console.print(table, soft_wrap=False, crop=False)
