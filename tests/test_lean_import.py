@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 
-OPTIONAL = ["onnx", "onnxscript", "onnxruntime", "openvino", "timm", "torchvision", "tensorboard"]
+OPTIONAL = ["onnx", "onnxruntime", "openvino", "timm", "torchvision", "tensorboard"]
 HEAVY = [*OPTIONAL, "matplotlib", "accelerate", "torch_pruning", "tyro", "rich", "jinja2", "PIL"]
 
 

@@ -14,6 +14,7 @@ from penstock.cli import main as command_line
 
 SURFACE = {
     "Account",
+    "Budget",
     "Engine",
     "Explanation",
     "GatedConv2d",
@@ -29,6 +30,7 @@ SURFACE = {
     "evaluate",
     "explain",
     "export_onnx",
+    "fit_budget",
     "load",
     "remove_unused",
     "saliency_penalty",
@@ -58,8 +60,22 @@ SIGNATURES: dict[str, dict[str, Any]] = {
     "compile": {"network": EMPTY, "example": EMPTY, "threads": 1},
     "export_onnx": {"network": EMPTY, "path": EMPTY, "example": EMPTY},
     "evaluate": {"network": EMPTY, "data": EMPTY},
+    "fit_budget": {"gated": EMPTY, "data": EMPTY},
 }
-COMMANDS = ["demo", "inspect", "train", "sweep", "prune", "evaluate", "bench", "export", "report", "doctor"]
+COMMANDS = [
+    "demo",
+    "inspect",
+    "train",
+    "sweep",
+    "prune",
+    "search",
+    "evaluate",
+    "compile",
+    "bench",
+    "export",
+    "report",
+    "doctor",
+]
 
 
 def test_the_list_of_public_names_is_exactly_this() -> None:
@@ -116,11 +132,7 @@ def test_the_zoo_and_the_data_sets_have_the_promised_makers() -> None:
 
 def test_every_error_is_a_penstock_error() -> None:
     for name, value in vars(ps.errors).items():
-        if (
-            isinstance(value, type)
-            and issubclass(value, Exception)
-            and value.__module__ == ps.errors.__name__
-        ):
+        if isinstance(value, type) and issubclass(value, Exception):
             assert issubclass(value, ps.PenstockError), name
             assert inspect.getdoc(value)
 

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from penstock.accounting import account
-from penstock.cli.evaluate import parse_densities
 from penstock.cli.images import find_images
 from penstock.cli.main import main
+from penstock.cli.scoring import parse_densities
 from penstock.datasets import Preprocess
 from penstock.errors import DataError, DensityError
 from penstock.exporting import load, save
 from penstock.gating import gated_layers, set_density
+from penstock.quantizing import calibrate
 from penstock.surgery import add_gates
 from penstock.training import evaluate
 from penstock.zoo import m_cifarnet
@@ -56,6 +57,31 @@ def test_accuracy_and_macs_are_those_of_the_network(
         if said["without_engine"] is None:
             assert row["milliseconds"] > 0
             assert row["agreement"]["same_class"] == row["agreement"]["images"] == 30
+
+
+def test_float32_and_int8_stand_side_by_side(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said, found = rows(capsys, str(checkpoint), "--density", "1,0.5", "--precision", "int8")
+    assert said["without_int8"] is None
+    assert [(row["density"], row["precision"]) for row in found] == [
+        (1.0, "float32"),
+        (1.0, "int8"),
+        (0.5, "float32"),
+        (0.5, "int8"),
+    ]
+    assert all(row["milliseconds"] > 0 for row in found)
+    assert all("agreement" in row for row in found if row["precision"] == "float32")
+
+
+def test_a_checkpoint_with_scales_is_shown_in_int8_unasked(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = load(checkpoint)
+    network.ranges = calibrate(network, Preprocess()(find_images("sample", 20).images))
+    save(network, tmp_path / "scales.safetensors")
+    _, found = rows(capsys, str(tmp_path / "scales.safetensors"))
+    assert [row["precision"] for row in found] == ["float32", "int8"]
+    _, plain = rows(capsys, str(tmp_path / "scales.safetensors"), "--precision", "float32")
+    assert [row["precision"] for row in plain] == ["float32"]
 
 
 def test_without_the_engine_the_accuracy_is_the_same_and_no_time_is_claimed(

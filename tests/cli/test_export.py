@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.cli.export import default_place
 from penstock.cli.main import main
+from penstock.cli.models import default_place
 from penstock.exporting import OnnxNetwork
 
 pytest.importorskip("onnx", reason="pip install 'penstock[onnx]'")
@@ -66,5 +66,5 @@ def test_a_wrong_density_or_place_is_one_line_and_exit_code_2(
 
 
 def test_the_default_place_follows_the_model() -> None:
-    assert default_place("runs/x.safetensors") == Path("runs/x.onnx")
-    assert default_place("torchvision.models:resnet18") == Path("resnet18.onnx")
+    assert default_place("runs/x.safetensors", ".onnx") == Path("runs/x.onnx")
+    assert default_place("torchvision.models:resnet18", ".onnx") == Path("resnet18.onnx")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.cli.inspect import parse_shape
+from penstock.cli.inspect import Inspection, Options, inspect, summary, time_words
 from penstock.cli.main import main
+from penstock.cli.probe import parse_shape
 from penstock.errors import InputError
 from penstock.gating import gated_layers
+from penstock.measuring.densities import Measured, RivalTime
+from penstock.measuring.timing import Timing
 
 
 def inspected(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -85,8 +89,43 @@ def test_milliseconds_stand_beside_the_macs(capsys: pytest.CaptureFixture[str]) 
     shown = capsys.readouterr().out
     assert "174.3M" in shown
     assert "3.93×" in shown
-    assert "measured through the engine" in shown
-    assert " ms" in shown
+    assert "measured, one thread, one image, float32: " in shown
+    assert " ms gated at density 0.5; dense " in shown
+
+
+def with_times(gated: Timing, dense: Timing) -> Inspection:
+    """An inspection as if these times had been measured."""
+    found = inspect(Options("m_cifarnet", time=False))
+    row = replace(found.cost, time=gated)
+    rivals = {"penstock": RivalTime(Timing(9.0, 9.0, 5)), "openvino": RivalTime(dense)}
+    return replace(found, measured=Measured((row,), rivals))
+
+
+def test_where_gates_do_not_pay_a_plain_sentence_says_so() -> None:
+    found = with_times(Timing(6.9, 7.0, 5), Timing(7.2, 7.3, 5))
+    first, verdict = time_words(found)
+    assert first.endswith(
+        "6.90 ms gated at density 0.5; dense 7.20 ms in openvino, 9.00 ms in penstock: 1.04×"
+    )
+    assert verdict.startswith("Gating does not pay here: the gated network at density 0.5 is 1.04× as fast")
+    assert "100% of its MACs are behind gates" in verdict
+    assert summary(found)["pays"] is False
+
+
+def test_where_gates_pay_only_the_times_stand_there() -> None:
+    found = with_times(Timing(2.0, 2.0, 5), Timing(7.0, 7.0, 5))
+    (line,) = time_words(found)
+    assert line.endswith(": 3.50×")
+    assert summary(found)["pays"] is True
+    assert summary(found)["milliseconds_dense"] == 7.0
+
+
+def test_disturbed_times_predict_nothing() -> None:
+    found = with_times(Timing(2.0, 2.0, 5), Timing(7.0, 7.0, 5, processor=3.0))
+    lines = time_words(found)
+    assert "×" not in lines[0]
+    assert lines[1].startswith("Not compared: openvino.")
+    assert summary(found)["pays"] is None
 
 
 @pytest.mark.parametrize("text", ["32x32", "3x32x32x1", "0x32x32", "3xAx3", "", "3,32,32"])
@@ -105,4 +144,5 @@ def test_wrong_arguments_are_one_line_and_exit_2(capsys: pytest.CaptureFixture[s
         assert main(["inspect", *arguments, "--no-time"]) == 2
         error = capsys.readouterr().err
         assert said in error
-        assert error.strip().count("\n") == 0
+        own = [line for line in error.strip().split("\n") if "does not say how it takes images" not in line]
+        assert len(own) == 1

@@ -12,6 +12,7 @@ import tyro
 from penstock.accounting import account
 from penstock.cli import prune
 from penstock.cli.main import main
+from penstock.cli.prune_report import show_report
 from penstock.datasets import sample
 from penstock.errors import PruningError
 from penstock.exporting import load
@@ -135,7 +136,7 @@ def test_the_table_names_every_layer(capsys: pytest.CaptureFixture[str]) -> None
         "gated_macs_executed": 11.0,
         "gated_saving": 166.7,
     }
-    prune.show_report(found)
+    show_report(found)
     said = capsys.readouterr().out
     for words in (
         "conv7",
@@ -149,3 +150,66 @@ def test_the_table_names_every_layer(capsys: pytest.CaptureFixture[str]) -> None
         "1.250 ms",
     ):
         assert words in said
+
+
+@pytest.mark.parametrize(
+    ("method", "words", "kind"),
+    [
+        ("thinet", ("--images", "128"), "smaller"),
+        ("manidp", (), "gated"),
+        ("lccl", (), "pixels"),
+    ],
+)
+def test_every_kind_of_outcome_is_reported_and_resumed(
+    method: str,
+    words: tuple[str, ...],
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "other_models.py").write_text(_MODEL)
+    monkeypatch.syspath_prepend(tmp_path)
+    out = tmp_path / "run"
+    command = [
+        *("prune", "other_models:make", "--method", method, "--out", str(out), "--data", "sample", "--json"),
+        *("--saving", "1.3", "--recipe.epochs", "1", "--recipe.threads", "1", "--norm-images", "64", *words),
+    ]
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [stage["stage"] for stage in found["stages"]] == ["round1/cut", "round1/finetune"]
+    assert found["macs"] > 0
+    assert found["macs_executed"] > 0
+    assert ("smaller" in found["milliseconds"]) == (kind != "pixels")
+    assert (out / "model.safetensors").exists() == (kind != "pixels")
+    assert (out / "weights.safetensors").exists() == (kind != "smaller")
+    if kind == "smaller":
+        assert found["saving"] >= 1.3
+        assert "5" not in found["cuts"][0]["left_alone"]
+        assert found["cuts"][0]["left_alone"]["11"] == "its channels are the network's output"
+    else:
+        assert found["kind"] == kind
+        assert bool(found["left_alone"]) == (kind == "pixels")  # every convolution here can be gated
+    assert main(command) == 0
+    again = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert again["macs"] == found["macs"]
+    assert [stage["top1"] for stage in again["stages"]] == [stage["top1"] for stage in found["stages"]]
+
+
+def test_methods_and_their_settings_are_named_when_they_are_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["prune", "m_cifarnet", "--out", str(tmp_path / "x"), "--data", "sample", "--saving", "2"]
+    assert main([*common, "--method", "help"]) == 0
+    said = capsys.readouterr().out
+    for name in ("thinet", "rnp", "channel-gating", "from-scratch"):
+        assert name in said
+    for words, message in (
+        (("--method", "magic"), "no method 'magic'"),
+        (("--method", "thinet", "--settings", "rows=3"), "no setting 'rows'"),
+        (("--method", "thinet", "--settings", "seed"), "expected name=value"),
+        (("--method", "from-scratch", "--widths-of", str(tmp_path)), "not the report of a static method"),
+        (("--method", "filter-pruning", "--images", "5"), "no setting 'images'"),
+    ):
+        assert main([*common, *words]) == 2
+        assert message in capsys.readouterr().err

@@ -140,3 +140,11 @@ INSTRUCTIONS = [bytes([one]) for one in b"(NKUTX}])t\x85\x86\x87aesuqrhjcRb.0\x8
 def test_random_instructions_give_a_data_error_and_nothing_else(steps: list[bytes]) -> None:
     with pytest.raises(DataError):
         read_batch(b"".join(steps) + b".", "data_batch_1")
+
+
+def test_a_batch_of_endless_instructions_or_of_endless_hashing_is_refused() -> None:
+    with pytest.raises(DataError, match="more than 250,000 instructions"):
+        read_batch(b"N" * (64 << 20), "endless")
+    nested = b")" + b"q\x00h\x00\x86" * 60  # a tuple of two of the ones before: its hash takes 2**60 steps
+    with pytest.raises(DataError, match="a key that is not text"):
+        read_batch(b"}" + nested + b"Ns.", "hashing")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from penstock.datasets import Augment, UnreadableImage, hold_out, image_folder
+from penstock.datasets import Augment, UnreadableImage, hold_out, image_folder, keep_decoded
 from penstock.datasets.folder import centre_cut, random_cut
 from penstock.errors import DataError
 
@@ -160,3 +160,31 @@ def test_the_middle_stays_in_the_middle() -> None:
     rows, columns = np.nonzero(cut > 128)
     assert abs(rows.mean() - 27.5) < 1
     assert abs(columns.mean() - 27.5) < 1
+
+
+@pytest.mark.parametrize("size", [(8_000, 8_001), (10_000, 8_000), (13_000, 13_000)])
+def test_a_small_file_with_very_many_pixels_is_unreadable(tmp_path: Path, size: tuple[int, int]) -> None:
+    data = write_images(tmp_path)
+    Image.new("1", size).save(data / "red" / "bomb.png")
+    folder = image_folder(data, size=16, workers=0)
+    said = rf"bomb\.png: cannot be decoded .*{size[0] * size[1]} pixels"
+    with pytest.warns(UnreadableImage, match=said):
+        (batch,) = folder.test_batches(100)
+    assert (len(batch.labels), batch.skipped) == (8, 1)
+    with pytest.raises(DataError, match=said):
+        keep_decoded(folder, tmp_path / "cache")
+
+
+def test_the_largest_photograph_of_a_camera_is_read(tmp_path: Path) -> None:
+    data = write_images(tmp_path)
+    Image.new("L", (9_504, 6_336)).save(data / "red" / "camera.jpg", quality=10)
+    (batch,) = image_folder(data, size=16, workers=0).test_batches(100)
+    assert (len(batch.labels), batch.skipped) == (9, 0)
+
+
+def test_a_file_that_would_start_another_program_is_unreadable(tmp_path: Path) -> None:
+    data = write_images(tmp_path)
+    Image.new("RGB", (8, 8)).save(data / "red" / "page.jpg", format="EPS")
+    with pytest.warns(UnreadableImage, match=r"page\.jpg: cannot be decoded"):
+        (batch,) = image_folder(data, size=16, workers=0).test_batches(100)
+    assert (len(batch.labels), batch.skipped) == (8, 1)

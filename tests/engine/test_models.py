@@ -10,7 +10,7 @@ from torch import nn
 
 import penstock.engine as engines
 from penstock import zoo
-from penstock.gating import gated_layers, set_density
+from penstock.gating import is_gated, set_density
 from penstock.surgery import add_gates
 
 _PEAK_SHARE = 1.5
@@ -18,7 +18,7 @@ _PEAK_SHARE = 1.5
 
 def _gated(network: nn.Module, images: torch.Tensor, density: float) -> nn.Module:
     gated = add_gates(randomise(network), images).eval()
-    if any(gated_layers(gated)):
+    if is_gated(gated):
         enliven(gated, images)
         set_density(gated, density)
     return gated

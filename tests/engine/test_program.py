@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import replace
 
@@ -12,9 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.engine.networks import cases
 
-from penstock.engine import build_program, chosen_isa
-from penstock.engine.encode import FORMAT, Program
-from penstock.engine.native import native
+from penstock.engine import Engine, build_program
+from penstock.engine.schema import names, number, op_fields, row
+from penstock.engine.steps import AFTER_CONV, FUNCTIONS
+from penstock.errors import CompileError, FileError, InputError
+from penstock.gating.summaries import SUMMARIES
+from penstock.native import native
+from penstock_runtime.file import Image, pack
+from penstock_runtime.program import Program
 
 _ODD = (-1, 0, 1, 2, 16, 255, 65536, 2**30, 2**31, 2**32, 2**62, -(2**62), 2**63 - 1, -(2**63))
 
@@ -40,23 +46,19 @@ def changed(program: Program, chance: random.Random) -> Program:
     return program
 
 
+def image_of(program: Program) -> Image:
+    """The compiled file of a program; its checksum is right, whatever its numbers are."""
+    return pack({"gates/densities": np.full(len(program.gated), 0.5), **program.sections()})
+
+
 def survives(program: Program, threads: int = 1) -> bool:
     """True if it ran; False if it was refused."""
-    module = native()
     try:
-        engine = module.Engine(
-            FORMAT, program.tensors, program.ops, program.scalars, program.args, program.weights,
-            len(program.layers), len(program.gated), chosen_isa(), threads,
-        )  # fmt: skip
-    except module.ProgramError:
+        engine = Engine(image_of(program), threads)
+    except FileError:
         return False
-    _, *size = program.tensors[0, :4].tolist()
-    values = int(np.prod(program.result_shape))
-    winners = np.array([(c + 1) // 2 for c in engine.knob_channels], np.int32)
-    try:
-        engine.run(np.ones((1, *size), np.float32), winners, np.empty((1, values), np.float32))
-    except ValueError:
-        return False  # another input or result size than the names beside the program say
+    with contextlib.suppress(InputError):  # a number that is not finite is met as it runs
+        engine(np.ones((1, *engine.input_shape), np.float32))
     return True
 
 
@@ -85,15 +87,36 @@ def test_a_hundred_thousand_changed_programs_are_refused_or_run() -> None:
 
 def test_a_foreign_format_and_wrong_array_shapes_are_refused() -> None:
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3))
-    _, p = build_program(network, torch.zeros(1, 3, 8, 8))
-    module = native()
-    with pytest.raises(module.ProgramError, match="format 99"):
-        module.Engine(99, p.tensors, p.ops, p.scalars, p.args, p.weights, 1, 0, chosen_isa(), 1)
-    with pytest.raises(ValueError, match="number of fields"):
-        module.Engine(
-            FORMAT, p.tensors[:, :5].copy(), p.ops, p.scalars, p.args, p.weights, 1, 0, chosen_isa(), 1
-        )
-    with pytest.raises(ValueError, match="scalars"):
-        module.Engine(
-            FORMAT, p.tensors, p.ops, p.scalars[:1].copy(), p.args, p.weights, 1, 0, chosen_isa(), 1
-        )
+    _, program = build_program(network, torch.zeros(1, 3, 8, 8))
+    assert survives(program)
+    for change, words in (
+        ({"format": 99}, "format 99"),
+        ({"tensors": program.tensors[:, :5]}, "width"),
+        ({"scalars": program.scalars[:1]}, "width"),
+        ({"weights": program.weights.astype(np.float64)}, "element type"),
+        ({"layers": ()}, "layer"),
+        ({"op_names": program.op_names[1:]}, "one string for each operation"),
+        ({"result_shape": (4, 6, 7)}, "result/shape"),
+    ):
+        with pytest.raises(FileError, match=words):
+            Engine(image_of(replace(program, **change)))
+
+
+def test_every_name_of_this_side_has_a_number_on_the_other() -> None:
+    assert set(names("Activation")) == AFTER_CONV
+    assert set(names("Function")) == FUNCTIONS
+    assert set(names("Summary")) == set(SUMMARIES)
+    assert len(names("OpField")) + len(names("ConvField")) == op_fields()
+    assert native().ALGORITHMS[0] == "automatic"
+    assert len(set(native().ALGORITHMS)) == len(native().ALGORITHMS)
+
+
+def test_a_field_too_many_or_too_few_and_an_unknown_name_are_refused() -> None:
+    with pytest.raises(CompileError, match=r"AffineField.*\['shift'\]"):
+        row("AffineField", {"scale": 0})
+    with pytest.raises(CompileError, match="tilt"):
+        row("AffineField", {"scale": 0, "shift": 1, "tilt": 2})
+    with pytest.raises(CompileError, match="no Function 'gauss', it has none, relu"):
+        number("Function", "gauss")
+    with pytest.raises(CompileError, match="no list 'Dream'"):
+        names("Dream")

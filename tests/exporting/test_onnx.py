@@ -1,4 +1,4 @@
-"""Whole networks through ONNX Runtime: the same logits as PyTorch, and the skipped channels not computed."""
+"""Whole networks through ONNX Runtime: the same logits as PyTorch at every density, in every form."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.exporting.onnx_answers import Pair, feeds_of, logits_of, wanted_of
 from torch import Tensor, nn
 
 import penstock as ps
 from penstock.exporting import onnx_session
-from penstock.gating import GatedConv2d, gated_layers, set_levels, winner_count
-from penstock.surgery import active_mask, trace, weight_layers
+from penstock.gating import gated_layers, is_gated, set_levels
 
 onnx = pytest.importorskip("onnx", reason="pip install 'penstock[onnx]'")
 pytest.importorskip("onnxruntime", reason="pip install 'penstock[onnx]'")
 
-Pair = Callable[[nn.Module, int], tuple[nn.Module, Tensor]]
+
 DENSITIES = (0.3, 0.5, 1.0)
 CONVERSIONS = (
     "resnet34",
@@ -83,26 +83,6 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
 }
 
 
-def _feeds(session: Any, images: Tensor, density: float | None) -> dict[str, np.ndarray]:
-    feeds = {"images": images.numpy()}
-    if density is not None:
-        feeds["density"] = np.array(density, np.float32)
-    return feeds
-
-
-def _logits(session: Any, images: Tensor, density: float | None) -> np.ndarray:
-    return np.concatenate(
-        [session.run(["logits"], _feeds(session, image[None], density))[0] for image in images]
-    )
-
-
-def _wanted(network: nn.Module, images: Tensor, density: float | None = None) -> np.ndarray:
-    if density is not None:
-        ps.set_density(network, density)
-    with torch.no_grad():
-        return network(images).numpy()
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_logits_equal_pytorchs_at_every_density_with_one_file(
     name: str, gated_pair: Pair, tmp_path: Path
@@ -112,8 +92,8 @@ def test_logits_equal_pytorchs_at_every_density_with_one_file(
     ps.export_onnx(network, tmp_path / "net.onnx", images[:1])
     session = onnx_session(tmp_path / "net.onnx")
     for density in DENSITIES:
-        want = _wanted(network, images[:2], density)
-        np.testing.assert_allclose(_logits(session, images[:2], density), want, atol=1e-4, rtol=0)
+        want = wanted_of(network, images[:2], density)
+        np.testing.assert_allclose(logits_of(session, images[:2], density), want, atol=1e-4, rtol=0)
         chosen = [(layer.gains[:2] != 0) for _, layer in gated_layers(network) if layer.gains is not None]
         assert density == 1.0 or any(not torch.equal(gains[0], gains[1]) for gains in chosen)
 
@@ -125,13 +105,13 @@ def test_every_network_of_the_conversion_list_is_exported(
     name: str, gated_pair: Pair, tmp_path: Path
 ) -> None:
     network, images = gated_pair(_outside(name), 128 if "inception" in name else 64)
-    gated = any(True for _ in gated_layers(network))
+    gated = is_gated(network)
     for skipping in (True, False):
         ps.export_onnx(network, tmp_path / "net.onnx", images[:1], skipping=skipping)
         session = onnx_session(tmp_path / "net.onnx")
         for density in DENSITIES if gated else (None,):
-            want = _wanted(network, images[:2], density)
-            error = np.abs(_logits(session, images[:2], density) - want).max()
+            want = wanted_of(network, images[:2], density)
+            error = np.abs(logits_of(session, images[:2], density) - want).max()
             # Random weights can make the network itself amplify rounding; float32 noise is relative.
             assert error <= 1e-4 * max(1.0, 10 * np.abs(want).max()), (skipping, density)
 
@@ -141,22 +121,22 @@ def test_the_density_input_has_the_networks_own_density_as_default(gated_pair: P
     ps.set_density(network, 0.4)
     ps.export_onnx(network, tmp_path / "net.onnx", images[:1])
     session = onnx_session(tmp_path / "net.onnx")
-    want = _wanted(network, images)
+    want = wanted_of(network, images)
     for asked in (None, 0.0, float("nan"), -1.0):
-        np.testing.assert_allclose(_logits(session, images, asked), want, atol=1e-5)
-    full = _wanted(network, images, 1.0)
+        np.testing.assert_allclose(logits_of(session, images, asked), want, atol=1e-5)
+    full = wanted_of(network, images, 1.0)
     for asked in (1.0, 1.5, float("inf")):
-        np.testing.assert_allclose(_logits(session, images, asked), full, atol=1e-5)
+        np.testing.assert_allclose(logits_of(session, images, asked), full, atol=1e-5)
 
 
 def test_layers_with_densities_of_their_own_keep_them(gated_pair: Pair, tmp_path: Path) -> None:
     network, images = gated_pair(ps.zoo.m_cifarnet(), 32)
     ps.set_density(network, {"conv1": 0.2, "conv4": 0.7})
-    want = _wanted(network, images)
+    want = wanted_of(network, images)
     for density in (None, "own"):
         ps.export_onnx(network, tmp_path / "net.onnx", images[:1], density=density)
         np.testing.assert_allclose(
-            _logits(onnx_session(tmp_path / "net.onnx"), images, None), want, atol=1e-5
+            logits_of(onnx_session(tmp_path / "net.onnx"), images, None), want, atol=1e-5
         )
 
 
@@ -165,8 +145,8 @@ def test_a_fixed_density_leaves_no_density_input(gated_pair: Pair, tmp_path: Pat
     written = ps.export_onnx(network, tmp_path / "net.onnx", images[:1], density=0.3)
     assert written.inputs == ("images",)
     assert written.density == 0.3
-    found = _logits(onnx_session(written.path), images, None)
-    np.testing.assert_allclose(found, _wanted(network, images, 0.3), atol=1e-5)
+    found = logits_of(onnx_session(written.path), images, None)
+    np.testing.assert_allclose(found, wanted_of(network, images, 0.3), atol=1e-5)
 
 
 def test_the_masked_form_takes_any_batch(gated_pair: Pair, tmp_path: Path) -> None:
@@ -174,9 +154,9 @@ def test_the_masked_form_takes_any_batch(gated_pair: Pair, tmp_path: Path) -> No
     ps.export_onnx(network, tmp_path / "net.onnx", images[:1], skipping=False)
     session = onnx_session(tmp_path / "net.onnx")
     for density in DENSITIES:
-        want = _wanted(network, images, density)
+        want = wanted_of(network, images, density)
         for batch in (1, 3, 4):
-            found = session.run(None, _feeds(session, images[:batch], density))[0]
+            found = session.run(None, feeds_of(session, images[:batch], density))[0]
             np.testing.assert_allclose(found, want[:batch], atol=1e-4)
 
 
@@ -194,8 +174,8 @@ def test_levels_follow_the_density(
     ps.export_onnx(network, tmp_path / "net.onnx", images[:1], skipping=skipping, density=fixed)
     session = onnx_session(tmp_path / "net.onnx")
     for density in (0.1, 0.4, 0.45, 1.0) if fixed is None else (fixed,):
-        want = _wanted(network, images[:2], density)
-        found = _logits(session, images[:2], density if fixed is None else None)
+        want = wanted_of(network, images[:2], density)
+        found = logits_of(session, images[:2], density if fixed is None else None)
         np.testing.assert_allclose(found, want, atol=1e-4 * np.abs(want).max())
 
 
@@ -207,77 +187,7 @@ def test_a_network_without_gates_is_written_as_it_is_for_any_batch(awaken: Any, 
     kinds = {node.op_type for node in onnx.load(written.path).graph.node}
     assert not kinds & {"BatchNormalization", "TopK", "Gather"}
     found = onnx_session(written.path).run(None, {"images": images.numpy()})[0]
-    np.testing.assert_allclose(found, _wanted(network, images), atol=1e-4)
-
-
-def test_channels_that_lost_are_not_computed(gated_pair: Pair, tmp_path: Path) -> None:
-    network, images = gated_pair(ps.zoo.m_cifarnet(), 32)
-    model = onnx.load(ps.export_onnx(network, tmp_path / "net.onnx", images[:1]).path)
-    convs = [node for node in model.graph.node if node.op_type == "Conv"]
-    for conv in convs:  # what each convolution is given and gives, as further outputs
-        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in (conv.input[1], conv.output[0]))
-    onnx.save(model, tmp_path / "open.onnx")
-    session = onnx_session(tmp_path / "open.onnx")
-    read = 3
-    for conv, (_, layer) in zip(convs, gated_layers(network), strict=True):
-        made = winner_count(0.3, layer.conv.out_channels)
-        weight, features = session.run([conv.input[1], conv.output[0]], _feeds(session, images[:1], 0.3))
-        assert weight.shape == (made, read, 3, 3)
-        assert features.shape[:2] == (1, made)
-        read = made
-
-
-def test_a_residual_sum_holds_the_union_of_what_both_sides_computed(gated_pair: Pair, tmp_path: Path) -> None:
-    network, images = gated_pair(ps.zoo.resnet18(), 32)
-    model = onnx.load(ps.export_onnx(network, tmp_path / "net.onnx", images[:1]).path)
-    weights = {
-        node.name.removesuffix("/Conv"): node.input[1] for node in model.graph.node if node.op_type == "Conv"
-    }
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in weights.values())
-    onnx.save(model, tmp_path / "open.onnx")
-    session = onnx_session(tmp_path / "open.onnx")
-    traced = trace(network, images[:1])
-    ps.set_density(traced, 0.3)
-    with torch.no_grad():
-        traced(images[:1])
-    masks = {name: layer.gains != 0 for name, layer in gated_layers(traced)}
-    sizes = dict(
-        zip(weights, session.run(list(weights.values()), _feeds(session, images[:1], 0.3)), strict=True)
-    )
-    assert any(type(layer.input).__name__ == "Union" for layer in weight_layers(traced))
-    for layer in weight_layers(traced):
-        if layer.gated and layer.output_shape[2] >= 4:
-            assert sizes[layer.name].shape[1] == int(active_mask(layer.input, masks, 1).sum()), layer.name
-
-
-def test_the_lists_say_which_channels_were_computed(gated_pair: Pair, tmp_path: Path) -> None:
-    network, images = gated_pair(ps.zoo.m_cifarnet(), 32)
-    written = ps.export_onnx(network, tmp_path / "net.onnx", images[:1], lists=True)
-    session = onnx_session(written.path)
-    assert written.outputs == ("logits", *(f"channels/conv{place}" for place in range(8)))
-    _, *lists = session.run(None, _feeds(session, images[1:2], 0.3))
-    _wanted(network, images[1:2], 0.3)
-    for found, (_, layer) in zip(lists, gated_layers(network), strict=True):
-        assert layer.gains is not None
-        assert sorted(found) == layer.gains[0].nonzero()[:, 0].tolist()
-
-
-@pytest.mark.parametrize("lists", [False, True])
-def test_equal_saliencies_go_to_the_lower_index_as_in_pytorch(lists: bool, tmp_path: Path) -> None:
-    images = torch.randn(2, 3, 16, 16)
-    layers = [
-        GatedConv2d(nn.Conv2d(*width, 3, bias=False), activation=nn.ReLU()) for width in ((3, 50), (50, 40))
-    ]
-    network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(40, 5)).eval()
-    for layer in layers:  # three saliencies for all the channels
-        nn.init.zeros_(layer.gate.weight)
-        layer.gate.bias.data = torch.randint(1, 4, layer.gate.bias.shape).float()
-    ps.export_onnx(network, tmp_path / "net.onnx", images[:1], lists=lists)
-    session = onnx_session(tmp_path / "net.onnx")
-    for density in (0.1, 0.3, 0.5, 0.7):
-        np.testing.assert_allclose(
-            _logits(session, images, density), _wanted(network, images, density), atol=1e-5, rtol=1e-4
-        )
+    np.testing.assert_allclose(found, wanted_of(network, images), atol=1e-4)
 
 
 @pytest.mark.parametrize("opset", [17, 18, 20, 21])
@@ -288,7 +198,7 @@ def test_every_opset_gives_the_same_answer(opset: int, gated_pair: Pair, tmp_pat
     assert [entry.version for entry in model.opset_import] == [opset]
     assert {node.domain for node in model.graph.node} == {""}
     np.testing.assert_allclose(
-        _logits(onnx_session(written.path), images[:1], 0.5), _wanted(network, images[:1], 0.5), atol=1e-4
+        logits_of(onnx_session(written.path), images[:1], 0.5), wanted_of(network, images[:1], 0.5), atol=1e-4
     )
 
 
@@ -300,7 +210,7 @@ def test_openvino_runs_the_static_form(gated_pair: Pair, tmp_path: Path) -> None
     unions = [node for node in inferred.graph.node if node.op_type == "NonZero"]
     assert unions == []
     compiled = openvino.Core().compile_model(written.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    want = _wanted(network, images[:2], 0.5)
+    want = wanted_of(network, images[:2], 0.5)
     found = np.concatenate([compiled([image[None].numpy()])[0] for image in images[:2]])
     np.testing.assert_allclose(found, want, atol=1e-4)
 
@@ -314,4 +224,4 @@ def test_openvino_runs_the_masked_form_at_any_density(gated_pair: Pair, tmp_path
     )
     for density in DENSITIES:
         found = compiled({"images": images.numpy(), "density": np.array(density, np.float32)})[0]
-        np.testing.assert_allclose(found, _wanted(network, images, density), atol=1e-4)
+        np.testing.assert_allclose(found, wanted_of(network, images, density), atol=1e-4)

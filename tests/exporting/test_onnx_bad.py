@@ -77,7 +77,7 @@ def test_a_layer_without_a_writer_is_named_with_its_class(tmp_path: Path) -> Non
     ("step", "reason"),
     [
         (lambda x: nn.functional.dropout(x, 0.5, True), "at random even in eval mode"),
-        (nn.BatchNorm2d(8, track_running_stats=False), "without running statistics"),
+        (nn.BatchNorm2d(8, track_running_stats=False), "has no running statistics"),
         (nn.AvgPool2d(3, 2, ceil_mode=True, divisor_override=2), "divisor_override"),
         (nn.Upsample(scale_factor=2, mode="bicubic"), "bicubic"),
         (nn.CircularPad2d(1), "CircularPad2d"),

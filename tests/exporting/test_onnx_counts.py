@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from penstock.exporting.onnx_gates import Densities
-from penstock.exporting.onnx_graph import GraphWriter
+from penstock.exporting.onnx.gates import Densities
+from penstock.exporting.onnx.graph import GraphWriter
 from penstock.gating import GatedConv2d, winner_count
 
 onnx = pytest.importorskip("onnx", reason="pip install 'penstock[onnx]'")

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 import penstock as ps
 from penstock.exporting import onnx_session
-from penstock.gating import GatedConv2d, gated_layers
+from penstock.gating import GatedConv2d, is_gated
 
 pytest.importorskip("onnx", reason="pip install 'penstock[onnx]'")
 pytest.importorskip("onnxruntime", reason="pip install 'penstock[onnx]'")
@@ -37,7 +37,7 @@ class _Around(nn.Module):
 
 def _compare(network: nn.Module, images: Tensor, tolerance: float = 1e-4) -> None:
     """Skipping image by image, and masked in one batch, at three densities."""
-    gated = any(True for _ in gated_layers(network))
+    gated = is_gated(network)
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, name) for name in ("skipping.onnx", "masked.onnx")]
         ps.export_onnx(network, paths[0], images[:1])

@@ -88,7 +88,7 @@ def test_images_of_a_level_are_normalised_among_themselves(fast: bool) -> None:
     order = torch.arange(9) if fast else torch.randperm(9)  # the fast form wants them side by side
     twins = [alone(made, row).train() for row in range(3)]
     set_image_densities(made, densities[order])
-    with FastLayers() if fast else contextlib.nullcontext():
+    with FastLayers(made) if fast else contextlib.nullcontext():
         out = made(x[order])
     weights = torch.randn(9, 10, 8, 8)
     (out * weights[order]).sum().backward()

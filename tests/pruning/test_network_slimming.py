@@ -2,62 +2,20 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from tests.pruning.masking import assert_same, masked_copy, norms_by_name, randomised
 from torch import Tensor, nn
 
 from penstock.accounting import account
 from penstock.errors import PruningError
 from penstock.exporting import load, save
 from penstock.gating import gated_layers
-from penstock.pruning import Budget, LayerCut, NetworkSlimming, Pruned
+from penstock.pruning import Budget, LayerCut, NetworkSlimming
 from penstock.surgery import add_gates
 from penstock.zoo import m_cifarnet, resnet18
-
-
-def randomised(network: nn.Module, seed: int = 0) -> nn.Module:
-    """The network with random scales, shifts and statistics in its norms, ready to evaluate."""
-    generator = torch.Generator().manual_seed(seed)
-    for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.weight.data.uniform_(-1.5, 1.5, generator=generator)
-            module.bias.data.normal_(generator=generator)
-            module.running_mean.normal_(0, 0.3, generator=generator)
-            module.running_var.uniform_(0.5, 1.5, generator=generator)
-    return network.eval()
-
-
-def masked_copy(network: nn.Module, cut: Pruned, norm_of: dict[str, str]) -> nn.Module:
-    """The network with γ = β = 0 in the norms of the channels that the cut says it removed."""
-    masked = deepcopy(network)
-    for layer in cut.layers:
-        if layer.layer in norm_of:
-            norm = masked.get_submodule(norm_of[layer.layer])
-            gone = [channel for channel in range(layer.channels_before) if channel not in layer.kept]
-            norm.weight.data[gone] = 0
-            norm.bias.data[gone] = 0
-    return masked
-
-
-def norms_by_name(network: nn.Module) -> dict[str, str]:
-    """{convolution: the batch norm after it}, in networks that define them one after the other."""
-    names: dict[str, str] = {}
-    last = ""
-    for name, module in network.named_modules():
-        if isinstance(module, nn.Conv2d):
-            last = name
-        elif isinstance(module, nn.BatchNorm2d):
-            names[last] = name
-    return names
-
-
-def assert_same(wanted: Tensor, given: Tensor) -> None:
-    torch.testing.assert_close(given, wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("ratio", [0.2, 0.4, 0.6])
@@ -257,71 +215,3 @@ def test_a_budget_is_one_sensible_number(given: dict[str, float], message: str) 
 
 def test_a_layer_cut_counts_what_it_kept() -> None:
     assert LayerCut("conv", 4, (0, 3), 100, 50).channels_after == 2
-
-
-class Residual(nn.Module):
-    """A random small residual network: stages of blocks, with and without projections, concat, depthwise."""
-
-    def __init__(self, widths: list[int], depths: list[int], kinds: list[str]) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, widths[0], 3, padding=1), nn.BatchNorm2d(widths[0]), nn.ReLU())
-        self.blocks = nn.ModuleList()
-        channels = widths[0]
-        for width, depth, kind in zip(widths, depths, kinds, strict=True):
-            for _ in range(depth):
-                block = _Block(channels, width, kind)
-                self.blocks.append(block)
-                channels = block.width
-        self.head = nn.Linear(channels, 5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.stem(x)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x.mean((2, 3)))
-
-
-class _Block(nn.Module):
-    def __init__(self, channels: int, width: int, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-        groups = width if kind == "depthwise" else 1
-        self.conv1, self.norm1 = nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, groups=groups, bias=False)
-        self.norm2 = nn.BatchNorm2d(width)
-        self.act = nn.ReLU(inplace=True)
-        self.width = width + channels if kind == "concat" else width
-        self.project = nn.Sequential(nn.Conv2d(channels, width, 1), nn.BatchNorm2d(width))
-        self.plain_shortcut = channels == width
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.norm2(self.conv2(self.act(self.norm1(self.conv1(x)))))
-        if self.kind == "concat":
-            return self.act(torch.cat((x, y), dim=1))
-        if self.kind == "plain":
-            return self.act(y)
-        return self.act(y + (x if self.plain_shortcut else self.project(x)))
-
-
-@settings(max_examples=15)
-@given(data=st.data())
-def test_any_residual_network_is_cut_exactly(data: st.DataObject) -> None:
-    stages = data.draw(st.integers(1, 3))
-    widths = data.draw(st.lists(st.integers(2, 12), min_size=stages, max_size=stages))
-    depths = data.draw(st.lists(st.integers(1, 2), min_size=stages, max_size=stages))
-    kinds = data.draw(
-        st.lists(st.sampled_from(["plain", "sum", "concat", "depthwise"]), min_size=stages, max_size=stages)
-    )
-    ratio = data.draw(st.floats(0.0, 0.5))
-    seed = data.draw(st.integers(0, 1000))
-    torch.manual_seed(seed)
-    network = randomised(Residual(widths, depths, kinds), seed)
-    x = torch.randn(3, 3, 8, 8)
-    cut = NetworkSlimming().prune(network, x[:1], Budget(ratio=ratio))
-    with torch.no_grad():
-        assert_same(masked_copy(network, cut, norms_by_name(network))(x), cut.network(x))
-    modules = dict(cut.network.named_modules())
-    for layer in cut.layers:
-        assert modules[layer.layer].weight.shape[0] == layer.channels_after >= 1
-    assert cut.channels_before * (1 - ratio) <= cut.channels_after + 1e-6
-    assert cut.macs_after == account(cut.network, x[:1], "paper").macs

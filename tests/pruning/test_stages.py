@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from penstock.datasets import ImageArrays
 from penstock.errors import PruningError, TrainingError
-from penstock.gating import gated_layers
+from penstock.gating import gated_layers, is_gated
 from penstock.pruning import Budget, NetworkSlimming, Plan, Pruned, Stage, prune_in_stages
 from penstock.training import Recipe, Step
 
@@ -94,7 +94,7 @@ def test_gates_come_on_top_of_the_smaller_network_and_train_at_their_density() -
     for name, layer in layers.items():
         assert layer.conv.out_channels == kept[name]
         assert layer.density == 0.6
-    assert not any(True for _ in gated_layers(outcome.network))
+    assert not is_gated(outcome.network)
     assert outcome.stages[-1].name == "gated"
 
 
@@ -123,7 +123,7 @@ class Stopper(AbstractContextManager["Stopper"]):
 
 @pytest.mark.parametrize("steps", [1, 5, 8, 13])
 def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, steps: int) -> None:
-    gates = Recipe(epochs=1, batch_size=16, density=0.5, learning_rate=0.02, average=0.9, threads=1)
+    gates = Recipe(epochs=1, batch_size=16, density=0.5, learning_rate=0.02, threads=1).replace(average=0.9)
     plan = Plan(Budget(ratio=0.4), DENSE, DENSE, gates)
     images = data()
 
@@ -166,15 +166,12 @@ def test_rounds_must_be_at_least_one() -> None:
         Plan(Budget(ratio=0.2), rounds=0)
 
 
-def test_another_method_joins_with_a_name_a_penalty_and_a_prune() -> None:
+def test_another_method_joins_with_a_name_and_a_prune() -> None:
     from dataclasses import dataclass
 
     @dataclass(frozen=True)
     class Keep:
         name: str = "keep"
-
-        def penalty(self, network: nn.Module) -> Tensor | None:
-            return None
 
         def prune(self, network: nn.Module, example: Tensor, budget: Budget) -> Pruned:
             return NetworkSlimming().prune(network, example, Budget(ratio=0.0))

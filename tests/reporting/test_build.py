@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from penstock.measuring.timing import Timing
 from penstock.reporting import Run, Sweep, SweepPoint, build_page
 from penstock.reporting.build import PointCost, merged, points_table, runs_table, sweep_cards, tradeoffs
 from penstock.reporting.tables import to_json
-from penstock.reporting.timing import Timing
 
 BASELINE = SweepPoint(91.0, 100e6, 100e6)
 

@@ -43,7 +43,7 @@ def test_it_is_a_callback_of_training_and_calls_the_next_one(tmp_path: Path) -> 
         seen.append(metrics["epoch"])
 
     data = coloured()
-    recipe = Recipe(epochs=2, batch_size=6, density=0.5, crop_padding=0, learning_rate=1e-6)
+    recipe = Recipe(epochs=2, batch_size=6, density=0.5, learning_rate=1e-6).replace(crop_padding=0)
     train(TwoLayers(), data, data, recipe, on_epoch=SkipRecorder(data, tmp_path, then=note))
     assert seen == [1, 2]
     assert [skips.epoch for skips in read_history(tmp_path)] == [1, 2]

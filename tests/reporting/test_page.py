@@ -7,69 +7,18 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reporting.pages import HOSTILE, whole_page
 
-from penstock.accounting import account
 from penstock.reporting import (
-    Run,
-    Sweep,
-    SweepPoint,
     build_page,
-    describe_network,
-    layer_table,
-    memory_cost,
-    memory_table,
-    network_cost,
-    original_cost,
     render,
-    skip_maps,
     write_page,
 )
-from penstock.reporting.build import PointCost
-from penstock.reporting.history import EpochSkips
-from penstock.reporting.page import Page
-from penstock.reporting.timing import Timing
 
 from .browser import chromium, show
-from .networks import TwoLayers, coloured, halves
-
-HOSTILE = '<script>alert("x")</script> & "run"'
-
-
-def whole_page() -> Page:
-    network, data = TwoLayers(), coloured()
-    maps = skip_maps(network, data)
-    counted = account(network, halves(data.images), "executed")
-    history = [EpochSkips(epoch, 0.5, data.classes, tuple(maps)) for epoch in (1, 2, 3)]
-    part = describe_network("two layers", network, data, maps, layer="second", channels=[0], history=history)
-    baseline = SweepPoint(91.37, 174e6, 174e6, 99.7)
-    fbs = Sweep(
-        "FBS", (SweepPoint(90.6, 44e6, 41e6, 99.6, 0.5), SweepPoint(91.5, 90e6, 80e6, 99.7, 0.7)), baseline
-    )
-    slim = Sweep(
-        "NS", (SweepPoint(87.5, 87e6, 87e6, ratio=0.4), SweepPoint(9.5, 12e6, 12e6, ratio=0.9)), baseline
-    )
-    lines = tuple(
-        {"epoch": e, "test_top1": 80.0 + e, "train_top1": 70.0 + e, "density": 1.0} for e in (1, 2, 3)
-    )
-    runs = [
-        Run("fbs", Path("fbs"), lines, {"epochs": 9}, sweep=fbs),
-        Run("slim", Path("slim"), sweep=slim),
-        Run(HOSTILE, Path("x"), notes=("metrics.jsonl: line 2 is not whole JSON and was left out",)),
-    ]
-    return build_page(
-        runs,
-        title="All runs",
-        networks=[part],
-        layer_costs=layer_table(
-            [original_cost("Original", counted), network_cost("FBS", counted, maps)], convention="executed"
-        ),
-        memory=memory_table([memory_cost("Original", counted)], convention="executed"),
-        costs=[PointCost("fbs", 0.5, 41e6, Timing(1.25, 1.3, 9), own=True)],
-    )
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +65,8 @@ def test_every_plot_is_there_visible_and_named_for_screen_readers(opened: Any) -
     seen = [label for label, width, height in found if width > 200 and height > 100]
     for start in (
         "Accuracy against MACs. FBS: 90.60% at 41M, 91.50% at 80M. NS:",
-        "Accuracy of fbs over 3 epochs, ending at 83.00%",
+        "Accuracy against milliseconds. fbs, float32: 90.60% at 0.700 ms (d = 0.5), 91.50% at 1.30 ms",
+        "Accuracy and loss of fbs over 3 epochs, ending at 83.00%",
         "Heat map of layer first: 3 classes by 3 channels",
         "Heat map of layer second: 3 classes by 4 channels; on average 2.0 channels are computed",
         "Heat maps of layer second after epochs 1, 2, 3",
@@ -202,8 +152,59 @@ def test_colours_follow_the_users_preference_and_the_button_overrules_it(opened:
     assert colours() == light
 
 
+def box(browser: Any, selector: str) -> dict[str, float]:
+    return browser.execute_script(
+        "return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()", selector
+    )
+
+
+def test_milliseconds_stand_beside_the_macs_with_dense_float32_and_int8_on_them(opened: Any) -> None:
+    show(opened, 1280, 900)
+    macs, clock = box(opened, "figure[data-value=executed]"), box(opened, "#latency")
+    assert abs(macs["bottom"] - clock["bottom"]) < 5
+    assert macs["right"] < clock["left"]
+    label = opened.execute_script("return document.querySelector('#latency svg').ariaLabel")
+    assert "Dense, dense float32 (openvino): 92.30% at 3.40 ms." in label
+    assert "Dense, dense int8 (onnx): 92.10% at 1.00 ms." in label
+    drawn = opened.execute_script("return document.querySelector('#latency svg').textContent")
+    assert "dense int8 (onnx)" in drawn
+    assert "milliseconds an image, measured" in drawn
+
+
+def test_the_machine_stands_at_the_top_and_layers_have_milliseconds(opened: Any) -> None:
+    machine = opened.find_element("css selector", "header.top .machine")
+    assert machine.text == "AMD EPYC (Zen 3), 2 cores; torch 2.13.0"
+    assert machine.location["y"] < 250
+    assert texts(opened, "layers", 5) == ["–", "0.250"]
+
+
+def test_stopped_runs_are_folded_away_and_open_on_a_click(opened: Any) -> None:
+    assert texts(opened, "run-list", 1) == ["fbs"]
+    assert texts(opened, "stopped-list", 1) == ["halted", HOSTILE]
+    assert not opened.find_element("id", "stopped-list").is_displayed()
+    press(opened, "#stopped summary")
+    assert opened.find_element("id", "stopped-list").is_displayed()
+    labels = opened.execute_script(
+        "return [...document.querySelectorAll('#stopped svg')].map(s => s.getAttribute('aria-label'))"
+    )
+    assert [label.split(" over")[0] for label in labels] == ["Accuracy and loss of halted"]
+    press(opened, "#stopped summary")
+
+
+@pytest.mark.parametrize("width", [1280, 1440])
+def test_no_table_is_cut_off_on_a_laptop(opened: Any, width: int) -> None:
+    show(opened, width, 900)
+    opened.execute_script("document.getElementById('stopped').open = true")
+    cut = opened.execute_script(
+        "return [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+        ".map(e => e.getAttribute('aria-labelledby'))"
+    )
+    opened.execute_script("document.getElementById('stopped').open = false")
+    assert cut == []
+
+
 def test_text_from_files_is_shown_as_text(opened: Any) -> None:
-    assert HOSTILE in texts(opened, "run-list", 1)
+    assert HOSTILE in texts(opened, "stopped-list", 1)
     assert "line 2 is not whole JSON" in opened.find_element("css selector", ".notes").text
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from penstock.errors import TrainingError
 from penstock.training import Recipe
 from penstock.training.lessons import Lessons
 
-RECIPE = replace(tiny.RECIPE, epochs=2, distill=0.5)
+RECIPE = tiny.RECIPE.replace(epochs=2, distill=0.5)
 
 
 class CountingTeacher(nn.Module):
@@ -31,7 +30,7 @@ class CountingTeacher(nn.Module):
 
 @pytest.mark.parametrize(
     "recipe",
-    [RECIPE, replace(RECIPE, density=0.5), replace(RECIPE, density_schedule="any", any_levels="0.3,1.0")],
+    [RECIPE, RECIPE.replace(density=0.5), RECIPE.replace(density_schedule="any", any_levels="0.3,1.0")],
 )
 def test_a_second_network_asks_nothing_and_ends_as_if_it_had(recipe: Recipe, tmp_path: Path) -> None:
     plain, _ = tiny.run(recipe, teacher=CountingTeacher())
@@ -47,7 +46,7 @@ def test_a_second_network_asks_nothing_and_ends_as_if_it_had(recipe: Recipe, tmp
 def test_other_images_and_other_teachers_are_asked_about(tmp_path: Path) -> None:
     tiny.run(RECIPE, teacher=CountingTeacher(), lessons=tmp_path)
     for recipe, teacher in (
-        (replace(RECIPE, seed=5), CountingTeacher()),
+        (RECIPE.replace(seed=5), CountingTeacher()),
         (RECIPE, CountingTeacher(seed=4)),
     ):
         tiny.run(recipe, teacher=teacher, lessons=tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,16 @@ from torch import nn
 from penstock.datasets import UnreadableImage, image_folder
 from penstock.errors import TrainingError
 from penstock.gating import gated_layers
-from penstock.training import Recipe, evaluate, paper_recipe, schedules, train
+from penstock.training import Gates, Loss, Optimiser, Recipe, evaluate, paper_recipe, schedules, train
 from penstock.training.average import WeightAverage
 from penstock.training.losses import parameter_groups, task_loss
-from penstock.training.parts import Shares, cut
+from penstock.training.parts import Portions, divide
 from penstock.training.record import to_toml
 
 
 def test_training_learns_and_reports_every_epoch() -> None:
     steps = []
-    made, result = tiny.run(replace(tiny.RECIPE, epochs=6), on_step=steps.append)
+    made, result = tiny.run(tiny.RECIPE.replace(epochs=6), on_step=steps.append)
     assert result.score is not None
     assert result.score.top1 > 60
     assert result.history[-1]["loss"] < result.history[0]["loss"]
@@ -65,10 +64,10 @@ def test_the_average_follows_its_formula() -> None:
 
 def test_distillation_from_oneself_adds_nothing() -> None:
     logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
-    recipe = Recipe(distill=0.3, label_smoothing=0.0)
+    choices = Loss(distill=0.3, label_smoothing=0.0)
     plain = nn.functional.cross_entropy(logits, labels)
-    torch.testing.assert_close(task_loss(logits, labels, recipe, logits), 0.7 * plain)
-    assert task_loss(logits, labels, recipe, torch.randn(5, 3)) > 0.7 * plain
+    torch.testing.assert_close(task_loss(logits, labels, choices, logits), 0.7 * plain)
+    assert task_loss(logits, labels, choices, torch.randn(5, 3)) > 0.7 * plain
 
 
 @pytest.mark.parametrize(("layer", "value"), [("first.conv", float("nan")), ("second.conv", float("inf"))])
@@ -82,7 +81,7 @@ def test_a_loss_that_is_no_number_stops_and_names_the_layer(layer: str, value: f
 
 def test_frozen_norms_keep_their_statistics() -> None:
     made = tiny.network()
-    train(made, tiny.data(), None, replace(tiny.RECIPE, freeze_norms_at=0.0))
+    train(made, tiny.data(), None, tiny.RECIPE.replace(freeze_norms_at=0.0))
     assert not made.first.norm.running_mean.any()
     assert all(layer.density == 1.0 for _, layer in gated_layers(made))
 
@@ -90,9 +89,9 @@ def test_frozen_norms_keep_their_statistics() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"recipe": replace(tiny.RECIPE, distill=0.5)}, "no teacher"),
+        ({"recipe": tiny.RECIPE.replace(distill=0.5)}, "no teacher"),
         ({"teacher": tiny.network()}, "distill is 0"),
-        ({"recipe": replace(tiny.RECIPE, batch_size=1, accumulate=2)}, "cannot be divided into 2 parts"),
+        ({"recipe": tiny.RECIPE.replace(batch_size=1, accumulate=2)}, "cannot be divided into 2 parts"),
     ],
 )
 def test_runs_that_cannot_work_are_refused(options: dict[str, object], said: str) -> None:
@@ -102,15 +101,15 @@ def test_runs_that_cannot_work_are_refused(options: dict[str, object], said: str
 
 @pytest.mark.parametrize("levels", ["0.5", "0.5,0.3", "low,high", "0.5,1.5", "0.3:0,1", "0.3:x,1"])
 def test_levels_that_cannot_be_are_refused(levels: str) -> None:
-    with pytest.raises(ValueError, match=r"recipe\.any_levels"):
-        Recipe(density_schedule="any", any_levels=levels)
+    with pytest.raises(ValueError, match=r"recipe\.gates\.any_levels"):
+        Gates(density_schedule="any", any_levels=levels)
     with pytest.raises(TrainingError, match="goes with"):
-        Recipe(any_levels="0.3,1.0")
+        Gates(any_levels="0.3,1.0")
 
 
 def test_a_density_without_gates_is_refused() -> None:
     with pytest.raises(TrainingError, match="has no gates"):
-        train(tiny.network(gated=False), tiny.data(), None, replace(tiny.RECIPE, density=0.5))
+        train(tiny.network(gated=False), tiny.data(), None, tiny.RECIPE.replace(density=0.5))
 
 
 def test_a_damaged_image_is_counted_in_the_metrics(tmp_path: Path) -> None:
@@ -121,14 +120,14 @@ def test_a_damaged_image_is_counted_in_the_metrics(tmp_path: Path) -> None:
     (tmp_path / "red" / "00.png").write_bytes(b"damaged")
     data = image_folder(tmp_path, 8, workers=0)
     with pytest.warns(UnreadableImage, match="00.png"):
-        result = train(tiny.network(), data, data, replace(tiny.RECIPE, epochs=2, batch_size=6))
+        result = train(tiny.network(), data, data, tiny.RECIPE.replace(epochs=2, batch_size=6))
     assert [line["skipped_images"] for line in result.history] == [1, 1]
     assert result.score is not None
     assert (result.score.images, result.score.skipped) == (11, 1)
 
 
 def test_the_record_tells_how_the_run_came_about(tmp_path: Path) -> None:
-    tiny.run(replace(tiny.RECIPE, epochs=1), tmp_path)
+    tiny.run(tiny.RECIPE.replace(epochs=1), tmp_path)
     record = tomllib.loads((tmp_path / "run.toml").read_text())
     assert record["recipe"]["learning_rate"] == 0.05
     assert record["data"]["train_images"] == 50
@@ -154,7 +153,7 @@ def test_a_record_reads_back_as_it_was(record: dict[str, object]) -> None:
 
 def test_tensorboard_logs_below_the_run(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    tiny.run(replace(tiny.RECIPE, epochs=1), tmp_path, tensorboard=True)
+    tiny.run(tiny.RECIPE.replace(epochs=1), tmp_path, tensorboard=True)
     assert list((tmp_path / "tensorboard").glob("events*"))
 
 
@@ -162,12 +161,12 @@ def test_tensorboard_logs_below_the_run(tmp_path: Path) -> None:
 def test_parts_cover_a_batch_once(count: int, processes: int, accumulate: int) -> None:
     if count < processes * accumulate:
         with pytest.raises(TrainingError, match="cannot be divided"):
-            cut(count, processes * accumulate)
+            divide(count, processes * accumulate)
         return
     images = torch.arange(count)
     seen = []
     for index in range(processes):
-        shares = Shares(index, processes, accumulate)
+        shares = Portions(index, processes, accumulate)
         own = images[shares.own(count)]
         parts = [own[part] for part in shares.forwards(count)]
         assert all(len(part) for part in parts)
@@ -180,20 +179,20 @@ def test_parts_cover_a_batch_once(count: int, processes: int, accumulate: int) -
 
 @given(st.floats(0.01, 1.0), st.sampled_from(["fixed", "anneal", "paper", "any"]), st.floats(0, 0.999))
 def test_densities_stay_between_the_target_and_one(target: float, schedule: str, share: float) -> None:
-    recipe = Recipe(density=target, density_schedule=schedule, any_low=min(0.2, target))  # type: ignore[arg-type]
+    gates = Gates(density_schedule=schedule, any_low=min(0.2, target))  # type: ignore[arg-type]
+    recipe = Recipe(density=target, gates=gates)
     found = schedules.image_densities(recipe, share, 40, torch.Generator().manual_seed(0))
-    low = recipe.any_low if schedule == "any" else target
+    low = recipe.gates.any_low if schedule == "any" else target
     high = target if schedule == "any" else 1.0
     assert low - 1e-6 <= found.min() <= found.max() <= high + 1e-6
-    if schedule == "any" and target > 0.5 and share > recipe.anneal_to:
+    if schedule == "any" and target > 0.5 and share > recipe.gates.anneal_to:
         assert found.max() - found.min() > 0.2
 
 
 @given(st.floats(0, 1), st.integers(1, 64))
 def test_a_share_of_the_images_gets_the_highest_density(full: float, images: int) -> None:
-    recipe = Recipe(
-        density=0.9, density_schedule="any", any_low=0.2, any_full=full, anneal_from=0, anneal_to=0
-    )
+    gates = Gates(density_schedule="any", any_low=0.2, any_full=full, anneal_from=0, anneal_to=0)
+    recipe = Recipe(density=0.9, gates=gates)
     found = schedules.image_densities(recipe, 0.5, images, torch.Generator().manual_seed(0))
     assert (found == 0.9).sum() >= round(full * images)
     assert images - (found == 0.9).sum() >= (images - round(full * images)) * 0.9  # no one else
@@ -201,8 +200,8 @@ def test_a_share_of_the_images_gets_the_highest_density(full: float, images: int
 
 @given(st.integers(1, 200), st.integers(0, 99))
 def test_every_level_gets_as_many_images_half_of_them_at_its_own_density(images: int, seed: int) -> None:
-    recipe = Recipe(density_schedule="any", any_low=0.25, any_levels="0.3,0.5,1", anneal_from=0, anneal_to=0)
-    found = schedules.image_densities(recipe, 0.5, images, torch.Generator().manual_seed(seed))
+    gates = Gates(density_schedule="any", any_low=0.25, any_levels="0.3,0.5,1", anneal_from=0, anneal_to=0)
+    found = schedules.image_densities(Recipe(gates=gates), 0.5, images, torch.Generator().manual_seed(seed))
     assert 0.25 <= found.min() <= found.max() <= 1
     nearest = torch.bucketize(found, torch.tensor([0.4, 0.75]))
     counts = torch.bincount(nearest, minlength=3)
@@ -213,17 +212,17 @@ def test_every_level_gets_as_many_images_half_of_them_at_its_own_density(images:
 
 
 def test_weights_say_how_often_a_level_is_drawn() -> None:
-    recipe = Recipe(
+    gates = Gates(
         density_schedule="any", any_levels="0.3:3,0.5:1,1:4", any_near=0.0, anneal_from=0, anneal_to=0
     )
-    found = schedules.image_densities(recipe, 0.5, 80, torch.Generator().manual_seed(3))
+    found = schedules.image_densities(Recipe(gates=gates), 0.5, 80, torch.Generator().manual_seed(3))
     assert [int((found - level).abs().lt(1e-6).sum()) for level in (0.3, 0.5, 1.0)] == [30, 10, 40]
     assert not torch.equal(found, found.sort().values)  # every process gets of every level
 
 
 def test_a_network_trained_with_levels_learns_them_and_goes_on(tmp_path: Path) -> None:
     made = tiny.network()
-    recipe = replace(tiny.RICH, any_levels="0.3,0.5,0.75")
+    recipe = tiny.RICH.replace(any_levels="0.3,0.5,0.75")
     train(made, tiny.data(), None, recipe, out=tmp_path)
     assert made.first.levels == (0.3, 0.5, 0.75)
     assert not torch.equal(made.first.norm.running_mean[0], made.first.norm.running_mean[2])
@@ -235,7 +234,7 @@ def test_a_network_trained_with_levels_learns_them_and_goes_on(tmp_path: Path) -
 
 @given(st.sampled_from(["cosine", "linear", "step"]), st.floats(0, 1), st.floats(0, 0.9))
 def test_learning_rates_stay_between_zero_and_their_peak(schedule: str, share: float, warmup: float) -> None:
-    recipe = Recipe(schedule=schedule, warmup=warmup, step_epochs=5)  # type: ignore[arg-type]
+    recipe = Recipe(optimiser=Optimiser(schedule=schedule, warmup=warmup, step_epochs=5))  # type: ignore[arg-type]
     assert -1e-12 <= schedules.learning_rate(recipe, share) <= recipe.learning_rate * (1 + 1e-12)
 
 
@@ -243,9 +242,9 @@ def test_the_papers_recipe_is_the_papers() -> None:
     recipe = paper_recipe()
     rates = [schedules.learning_rate(recipe, epoch / 300) for epoch in (0, 99, 101, 199, 201, 299)]
     assert rates == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
-    assert (recipe.batch_size, recipe.penalty, recipe.flip) == (256, 1e-8, True)
+    assert (recipe.batch_size, recipe.loss.penalty, recipe.augmentation.flip) == (256, 1e-8, True)
     levels = {
-        schedules.density(replace(recipe, density=0.5, density_schedule="paper"), k / 60) for k in range(60)
+        schedules.density(recipe.replace(density=0.5, density_schedule="paper"), k / 60) for k in range(60)
     }
     assert sorted(levels) == [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
 

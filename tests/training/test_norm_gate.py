@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, fx, nn
 
-from penstock.engine.native import ISA_VARIABLE, available_isas
-from penstock.gating import GatedConv2d, summarise
-from penstock.training.fast_layers import FastLayers, announce_relus
+from penstock.gating import EQUATIONS, GatedConv2d
+from penstock.native import ISA_VARIABLE, available_isas
+from penstock.training.fast_layers import FastLayers
 from penstock.training.norm_gate import native_norm_gate
 
 
@@ -67,13 +67,17 @@ def test_the_next_gate_takes_the_sums_only_while_they_hold(activation: nn.Module
     torch.manual_seed(0)
     conv = nn.Conv2d(4, 20, 3, padding=1, bias=False)
     layer = GatedConv2d(conv, nn.BatchNorm2d(20, affine=False), activation, density=0.5).train()
-    with FastLayers():
+    with FastLayers(layer) as fast:
         out = layer(torch.randn(3, 4, 8, 8))
-    wanted = out.abs().sum(dim=(2, 3)) / 64
-    assert torch.allclose(summarise(out, "l1"), wanted, rtol=1e-5, atol=1e-6)
-    assert hasattr(out, "_penstock_known") == (not isinstance(activation, nn.SiLU))
-    doubled = out.mul_(2)
-    assert torch.allclose(summarise(doubled, "l1"), 2 * wanted, rtol=1e-5, atol=1e-6)
+        wanted = out.abs().sum(dim=(2, 3)) / 64
+        own = [known.sums for known in fast._known.values()]
+        assert len(own) == (not isinstance(activation, nn.SiLU))
+        assert all(fast.absolute_sum(out) is sums for sums in own)
+        assert torch.allclose(fast.summarise(out, "l1"), wanted, rtol=1e-5, atol=1e-6)
+        doubled = out.mul_(2)
+        assert torch.allclose(fast.summarise(doubled, "l1"), 2 * wanted, rtol=1e-5, atol=1e-6)
+    assert not fast._known
+    assert layer.arithmetic is EQUATIONS
 
 
 class _Branches(nn.Module):
@@ -102,13 +106,13 @@ class _Tracer(fx.Tracer):
 def test_a_relu_is_done_early_only_where_nothing_else_reads_the_result() -> None:
     network = _Branches().train()
     traced = fx.GraphModule(network, _Tracer().trace(network))
-    announce_relus(traced)
-    assert [layer.relu_follows for layer in (network.a, network.b, network.c)] == [True, False, False]
+    fast_layers = FastLayers(traced)
+    assert fast_layers._before_relu == {network.a}
     x = torch.randn(3, 16, 8, 8)
     found = []
     for fast in (False, True):
         if fast:
-            with FastLayers():
+            with fast_layers:
                 out = traced(x)
         else:
             out = traced(x)

@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from penstock.training.state import STATE_FILE
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.training.tiny"])
-RECIPE = replace(tiny.RECIPE, epochs=3, density=0.6, density_schedule="any", average=0.7, penalty=1e-4)
+RECIPE = tiny.RECIPE.replace(epochs=3, density=0.6, density_schedule="any", average=0.7, penalty=1e-4)
 
 
 def free_port() -> int:
@@ -60,7 +59,7 @@ def history(folder: Path, rank: int = 0) -> list[dict[str, Any]]:
 
 def test_two_processes_have_the_losses_of_one_that_accumulates_two_halves(tmp_path: Path) -> None:
     assert run_two(tmp_path, RECIPE) == [0, 0]
-    made, expected = alone(replace(RECIPE, accumulate=2))
+    made, expected = alone(RECIPE.replace(accumulate=2))
     found = history(tmp_path)
     for line, wanted in zip(found, expected, strict=True):
         assert line["loss"] == pytest.approx(wanted["loss"], rel=1e-5)
@@ -104,7 +103,7 @@ def test_torchrun_starts_it_as_well(tmp_path: Path) -> None:
         str(script),
     ]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": ":".join(sys.path)})
-    _, expected = alone(replace(RECIPE, accumulate=2))
+    _, expected = alone(RECIPE.replace(accumulate=2))
     assert [line["loss"] for line in history(tmp_path)] == pytest.approx(
         [w["loss"] for w in expected], rel=1e-5
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import random
 import signal
 import time
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from penstock.errors import CheckpointError, TrainingError
 from penstock.training import Recipe, train
-from penstock.training.state import STATE_FILE, load_state
+from penstock.training.state import STATE_FILE, Part, load_state, save_state
 
 # A server that has imported torch once: a new process then costs little, and holds nothing of this one.
 FORKS = multiprocessing.get_context("forkserver")
@@ -63,9 +64,9 @@ def test_a_run_that_stops_in_any_epoch_goes_on(
     "recipe",
     [
         tiny.RECIPE,
-        replace(tiny.RECIPE, momentum=0.0, schedule="step", step_epochs=2, channels_last=False),
-        replace(tiny.RECIPE, density=0.5, density_schedule="paper", average=0.9, schedule="linear"),
-        replace(tiny.RECIPE, density=0.4, density_schedule="anneal", warmup=0.5, seed=7),
+        tiny.RECIPE.replace(momentum=0.0, schedule="step", step_epochs=2, channels_last=False),
+        tiny.RECIPE.replace(density=0.5, density_schedule="paper", average=0.9, schedule="linear"),
+        tiny.RECIPE.replace(density=0.4, density_schedule="anneal", warmup=0.5, seed=7),
     ],
 )
 def test_every_kind_of_recipe_goes_on_bit_for_bit(recipe: Recipe, tmp_path: Path) -> None:
@@ -80,8 +81,41 @@ def test_every_kind_of_recipe_goes_on_bit_for_bit(recipe: Recipe, tmp_path: Path
     ]
 
 
+@pytest.mark.parametrize("at", [1, 2, 6, 11])
+@pytest.mark.parametrize("recipe", [tiny.RICH, tiny.RECIPE.replace(density=0.4, density_schedule="anneal")])
+def test_a_state_saved_inside_an_epoch_goes_on_bit_for_bit(recipe: Recipe, at: int, tmp_path: Path) -> None:
+    whole, expected = tiny.run(recipe)
+    with pytest.raises(Stop):
+        tiny.run(recipe, tmp_path, on_step=stopping(at), state_every=0.0)
+    state = load_state(tmp_path / STATE_FILE) if at > 1 else None
+    assert state is None or (state.epoch, state.part.steps) == divmod(at - 1, 4)
+    seen: list[Any] = []
+    made, result = tiny.run(recipe, tmp_path, on_step=seen.append)
+    assert len(seen) == 16 - (at - 1)  # nothing that was saved is computed again
+    assert tiny.same_bits(tiny.weights(made), tiny.weights(whole))
+    keep = ("epoch", "loss", "train_top1", "test_top1", "density")
+    assert [[line[key] for key in keep] for line in result.history] == [
+        [line[key] for key in keep] for line in expected.history
+    ]
+
+
+def test_a_run_with_a_time_limit_stops_and_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    whole, _ = tiny.run()
+    made, result = tiny.run(out=tmp_path, minutes=1e-9)
+    assert not result.finished
+    assert load_state(tmp_path / STATE_FILE).part.steps == 1
+    for _ in range(20):
+        made, result = tiny.run(out=tmp_path, minutes=1e-9)
+        if result.finished:
+            break
+    assert result.finished
+    assert tiny.same_bits(tiny.weights(made), tiny.weights(whole))
+    with pytest.raises(TrainingError, match="minutes"):
+        tiny.run(minutes=5)
+
+
 def test_distillation_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    recipe = replace(tiny.RECIPE, distill=0.5)
+    recipe = tiny.RECIPE.replace(distill=0.5)
     whole, _ = tiny.run(recipe, teacher=tiny.network(seed=3))
     with pytest.raises(Stop):
         tiny.run(recipe, tmp_path, teacher=tiny.network(seed=3), on_step=stopping(6))
@@ -167,24 +201,85 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
 
 
 def test_another_recipe_does_not_go_on_and_says_what_changed(tmp_path: Path) -> None:
-    tiny.run(replace(tiny.RECIPE, epochs=1), tmp_path)
+    tiny.run(tiny.RECIPE.replace(epochs=1), tmp_path)
     with pytest.raises(TrainingError, match=r"learning_rate was 0.05 and is now 0.01"):
-        tiny.run(replace(tiny.RECIPE, epochs=1, learning_rate=0.01), tmp_path)
-    tiny.run(replace(tiny.RECIPE, epochs=1, threads=0), tmp_path)
+        tiny.run(tiny.RECIPE.replace(epochs=1, learning_rate=0.01), tmp_path)
+    tiny.run(tiny.RECIPE.replace(epochs=1, threads=0), tmp_path)
 
 
 def test_another_network_does_not_go_on(tmp_path: Path) -> None:
-    tiny.run(replace(tiny.RECIPE, epochs=1), tmp_path)
+    tiny.run(tiny.RECIPE.replace(epochs=1), tmp_path)
     with pytest.raises(TrainingError, match="does not fit this network"):
-        train(tiny.network(gated=False), tiny.data(), None, replace(tiny.RECIPE, epochs=1), out=tmp_path)
+        train(tiny.network(gated=False), tiny.data(), None, tiny.RECIPE.replace(epochs=1), out=tmp_path)
+
+
+def test_one_flipped_bit_anywhere_in_the_state_is_noticed(tmp_path: Path) -> None:
+    tiny.run(tiny.RECIPE.replace(epochs=1), tmp_path)
+    path = tmp_path / STATE_FILE
+    whole = path.read_bytes()
+    chance = random.Random(0)
+    for _ in range(300):
+        altered = bytearray(whole)
+        altered[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        path.write_bytes(altered)
+        with pytest.raises(CheckpointError, match=STATE_FILE):
+            load_state(path)
+
+
+def test_every_field_of_a_state_is_checked(tmp_path: Path) -> None:
+    tiny.run(tiny.RECIPE.replace(epochs=1), tmp_path)
+    path = tmp_path / STATE_FILE
+    good = load_state(path)
+    wrong: list[dict[str, Any]] = [
+        {"epoch": -5}, {"epoch": 2}, {"epoch": True}, {"epoch": "1"}, {"recipe": []}, {"recipe": {}},
+        {"history": 5}, {"history": []}, {"history": [5]}, {"history": [{"epoch": 3}]},
+        {"part": Part(steps=-1)}, {"part": Part(loss=[])}, {"part": Part(seen=0.5)}, {"tensors": {}},
+    ]  # fmt: skip
+    for change in wrong:
+        save_state(replace(good, **change), path)  # with a checksum that fits
+        with pytest.raises(CheckpointError, match=STATE_FILE):
+            load_state(path)
+    save_state(good, path)
+    assert load_state(path).history == good.history
+
+
+def test_a_state_of_the_first_version_still_goes_on(tmp_path: Path) -> None:
+    tiny.run(tiny.RECIPE.replace(epochs=1), tmp_path)
+    path = tmp_path / STATE_FILE
+    state = load_state(path)
+    old = {"penstock-run": "1", "epoch": "1", "recipe": json.dumps(state.recipe)}
+    safetensors.torch.save_file(state.tensors, path, old | {"history": json.dumps(state.history)})
+    assert load_state(path).epoch == 1
+    safetensors.torch.save_file(state.tensors, path, old | {"history": "5"})
+    with pytest.raises(CheckpointError, match="history"):
+        load_state(path)
+
+
+def test_a_second_training_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    """While one is at work, in this process and in another; a killed one leaves no lock behind."""
+
+    def second(_: Any) -> None:
+        with pytest.raises(TrainingError, match=f"process {os.getpid()}.*at work"):
+            tiny.run(out=tmp_path)
+        process = start(tmp_path)
+        process.join()
+        assert process.exitcode == 1
+        raise Stop
+
+    with pytest.raises(Stop):
+        tiny.run(out=tmp_path, on_step=second)
+    process = start(tmp_path, die_at_sync=2)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    tiny.run(tiny.RICH.replace(threads=1), tmp_path)
 
 
 def test_a_damaged_state_is_an_error_that_names_it(tmp_path: Path) -> None:
-    tiny.run(replace(tiny.RECIPE, epochs=1), tmp_path)
+    tiny.run(tiny.RECIPE.replace(epochs=1), tmp_path)
     path = tmp_path / STATE_FILE
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(CheckpointError, match=STATE_FILE):
-        tiny.run(replace(tiny.RECIPE, epochs=1), tmp_path)
+        tiny.run(tiny.RECIPE.replace(epochs=1), tmp_path)
     safetensors.torch.save_file({"a": torch.zeros(1)}, path)
     with pytest.raises(CheckpointError, match="not the state of a Penstock run"):
         load_state(path)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from penstock.engine.native import ISA_VARIABLE, available_isas, native
+from penstock.native import ISA_VARIABLE, available_isas, native
 from penstock.training.fast_layers import FastLayers
 from penstock.training.winograd import conv3x3, fits
 
@@ -86,7 +86,7 @@ def test_inside_the_context_a_network_gives_the_same_loss_and_gradients() -> Non
     )
     x = torch.randn(2, 3, 16, 16)
     plain = torch.autograd.grad(network(x).square().mean(), list(network.parameters()))
-    with FastLayers():
+    with FastLayers(network):
         loss = network(x).square().mean()
     fast = torch.autograd.grad(loss, list(network.parameters()))
     for mine, theirs in zip(fast, plain, strict=True):

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 import torch
+from tests.reporting.networks import TwoLayers, coloured, halves
 from torch import nn
 
 from penstock.accounting import account
 from penstock.errors import CompileError
 from penstock.gating import set_density
-from penstock.reporting import interleave, one_by_one
+from penstock.measuring import interleave, one_by_one
+from penstock.measuring.densities import DensityCost, Measured, RivalTime, measure, whole_account
+from penstock.measuring.runtimes import dense_runtimes
+from penstock.measuring.timing import Timing, busy_words, ratio
+from penstock.quantizing import Ranges, calibrate
 from penstock.reporting.comparison import Accuracy, agreement_words, comparison_table
-from penstock.reporting.measuring import DensityCost, Measured, measure, whole_account
-from penstock.reporting.runtimes import dense_runtimes
 from penstock.reporting.tables import to_json
-from penstock.reporting.timing import Timing, busy_words
 from penstock.surgery import add_gates
-
-from .networks import TwoLayers, coloured, halves
 
 
 def small() -> nn.Module:
@@ -78,6 +79,40 @@ def test_the_least_and_the_median_are_of_the_calls_in_milliseconds() -> None:
     assert 2.0 <= found["nap"].least <= found["nap"].median
 
 
+def test_a_call_that_waits_is_not_steady_and_one_that_computes_is() -> None:
+    def compute() -> None:
+        torch.ones(64, 64) @ torch.ones(64, 64)
+
+    found = interleave({"waits": lambda: time.sleep(0.002), "computes": compute}, seconds=0.05)
+    assert not found["waits"].steady  # as a call that the scheduler interrupted
+    assert found["waits"].processor is not None
+    assert found["waits"].processor < 0.5 * found["waits"].least
+    assert ratio(found["waits"], found["computes"]) is None
+
+
+def test_while_a_time_is_not_steady_measuring_goes_on_but_not_for_ever() -> None:
+    calls = 0
+
+    def nap() -> None:
+        nonlocal calls
+        calls += 1
+        time.sleep(0.001)
+
+    settings = {"least_rounds": 1, "warm_up": 0, "settle_milliseconds": 0.0, "turn_milliseconds": 0.0}
+    begin = time.perf_counter()
+    found = interleave({"nap": nap}, seconds=0.1, patience=3.0, **settings)
+    spent = time.perf_counter() - begin
+    assert spent > 0.3
+    assert not found["nap"].steady
+
+
+def test_two_passes_that_disagree_are_not_compared() -> None:
+    steady, shaky = Timing(1.0, 1.0, 9, 1.0, again=1.05), Timing(2.0, 2.0, 9, 2.0, again=2.3)
+    assert ratio(Timing(3.0, 3.0, 9), steady) == 3.0
+    assert ratio(shaky, steady) is None
+    assert ratio(None, steady) is None
+
+
 def test_a_busy_machine_is_said_and_an_idle_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: (12.0, 0.0, 0.0))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
@@ -129,14 +164,21 @@ def test_the_engine_agrees_with_pytorch_and_is_timed() -> None:
         assert row.agreement is not None
         assert row.agreement.same == row.agreement.images == 6
         assert row.agreement.difference < 1e-4
+        assert row.int8 is None
     assert "agree: the same class in all 12" in agreement_words(measured.rows)
+    ranges = calibrate(network, torch.rand(6, 3, 8, 8))
+    quantised = measure(network, torch.rand(6, 3, 8, 8), [1.0, 0.5], seconds=0.0, ranges=ranges)
+    assert all(row.int8 is not None for row in quantised.rows)
+    other = measure(network, torch.rand(6, 3, 8, 8), [1.0], seconds=0.0, ranges=Ranges({}, 1))
+    assert "made for another network" in other.without_int8
+    assert other.rows[0].int8 is None
 
 
 def test_without_the_native_module_the_counts_stand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object, **__: object) -> None:
         raise CompileError("the native module is not built")
 
-    monkeypatch.setattr("penstock.reporting.measuring.compile", missing)
+    monkeypatch.setattr("penstock.measuring.densities.compile", missing)
     measured = measure(TwoLayers(), halves(coloured().images), [0.5])
     assert measured.without_engine == "the native module is not built"
     assert measured.rows[0].time is None
@@ -169,18 +211,47 @@ def fake(density: float | None, milliseconds: float | None) -> DensityCost:
 
 
 def test_faster_is_against_the_fastest_dense_runtime() -> None:
-    rivals = {"dense, slow": Timing(9.0, 9.0, 5), "dense, quick": Timing(4.0, 4.0, 5)}
+    rivals = {
+        "dense, slow": RivalTime(Timing(9.0, 9.0, 5)),
+        "dense, quick": RivalTime(Timing(4.0, 4.0, 5)),
+        "dense, bytes": RivalTime(Timing(1.0, 1.0, 5), "int8"),
+    }
     measured = Measured((fake(1.0, 5.0), fake(0.5, 2.0)), rivals)
     rows = to_json(
-        comparison_table(measured, [Accuracy(90.0, 99.0), Accuracy(89.0, 98.0)], dense=Accuracy(91.0, 99.5))
+        comparison_table(
+            measured,
+            [Accuracy(90.0, 99.0), Accuracy(89.0, 98.0)],
+            dense=Accuracy(91.0, 99.5),
+            rivals={"dense, bytes": Accuracy(90.9, 99.4)},
+        )
     )
-    assert [(row["network"], row["speedup"]) for row in rows] == [
-        ("d = 1", 0.8),
-        ("d = 0.5", 2.0),
-        ("dense, quick", 1.0),
-        ("dense, slow", pytest.approx(4 / 9)),
+    assert [(row["network"], row["precision"], row["speedup"], row["speedup_int8"]) for row in rows] == [
+        ("d = 1", "float32", 0.8, 0.2),
+        ("d = 0.5", "float32", 2.0, 0.5),
+        ("dense, bytes", "int8", 4.0, 1.0),
+        ("dense, quick", "float32", 1.0, 0.25),
+        ("dense, slow", "float32", pytest.approx(4 / 9), pytest.approx(1 / 9)),
     ]
-    assert [row["top1"] for row in rows] == [90.0, 89.0, 91.0, 91.0]
+    assert [row["top1"] for row in rows] == [90.0, 89.0, 90.9, 91.0, 91.0]
+
+
+def test_the_float_networks_accuracy_is_never_shown_for_int8() -> None:
+    measured = Measured((fake(1.0, 5.0),), {"dense, bytes": RivalTime(Timing(1.0, 1.0, 5), "int8")})
+    rows = to_json(comparison_table(measured, [Accuracy(90.0, 99.0)], dense=Accuracy(91.0, 99.5)))
+    assert [row["top1"] for row in rows] == [90.0, None]
+
+
+def test_int8_stands_below_float32_at_every_density_that_was_timed_or_scored_in_it() -> None:
+    both = replace(fake(1.0, 5.0), int8=Timing(2.0, 2.0, 5))
+    measured = Measured((both, fake(0.5, 2.0)), {"dense, bytes": RivalTime(Timing(4.0, 4.0, 5), "int8")})
+    scores = [Accuracy(90.0, 99.0), Accuracy(89.0, 98.0)]
+    rows = to_json(comparison_table(measured, scores, int8=[Accuracy(89.9, 98.9)]))
+    assert [(row["network"], row["precision"], row["top1"], row["speedup_int8"]) for row in rows] == [
+        ("d = 1", "float32", 90.0, 0.8),
+        ("d = 1", "int8", 89.9, 2.0),
+        ("d = 0.5", "float32", 89.0, 2.0),
+        ("dense, bytes", "int8", None, 1.0),
+    ]
 
 
 def test_without_rivals_faster_is_against_the_highest_density() -> None:
@@ -189,7 +260,7 @@ def test_without_rivals_faster_is_against_the_highest_density() -> None:
 
 
 def test_disagreement_is_said() -> None:
-    from penstock.reporting.measuring import Agreement
+    from penstock.measuring.densities import Agreement
 
     row = fake(0.5, 1.0)
     bad = DensityCost(row.density, row.paper, row.executed, row.time, Agreement(10, 9, 0.5))

@@ -1,0 +1,161 @@
+"""What every command does alike: help in layers, one line for what went wrong, a quiet end of a pipe."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from penstock.cli.main import _COMMANDS, main
+from penstock.reporting.tables import Column, Table, to_rich, word
+from penstock.reporting.terminal import print_table
+
+TRAIN = ["train", "m_cifarnet", "--epochs", "1", "--json", "--data"]
+
+
+def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> set[str]:
+    """The options that a page of help names."""
+    with pytest.raises(SystemExit) as ended:
+        main([*words])
+    assert ended.value.code == 0
+    return set(re.findall(r"--[a-z][a-z.-]+", capsys.readouterr().out))
+
+
+def test_help_comes_in_layers(capsys: pytest.CaptureFixture[str]) -> None:
+    first = help_of(capsys, "train", "--help")
+    assert {"--out", "--data", "--density", "--epochs", "--preset", "--minutes", "--help-recipe"} <= first
+    assert "--recipe.momentum" not in first
+    recipe = help_of(capsys, "train", "--help-recipe")
+    assert {"--recipe.momentum", "--recipe.distill", "--recipe.no-winograd"} <= recipe
+    assert "--out" not in recipe
+    every = help_of(capsys, "train", "--help-all")
+    assert first - {"--help-all"} | {"--teacher", "--tensorboard"} <= every
+    assert "--recipe.momentum" not in every
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_the_first_page_of_help_has_ten_options_at_most(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    page = capsys.readouterr().out
+    (own,) = re.findall(r"─ options ─.*?╰", page, re.DOTALL) or [""]
+    shown = re.findall(r"^│ (--[a-z-.]+)", own, re.MULTILINE)
+    assert len(shown) <= 10, shown
+    hidden = getattr(importlib.import_module(f"penstock.cli.{command}"), "FURTHER", ())
+    assert ("--help-all" in page) == bool(hidden)
+    assert not {f"--{name.replace('_', '-')}" for name in hidden} & set(shown)
+
+
+def test_no_option_is_shown_or_taken_that_the_command_overrides(capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = help_of(capsys, "sweep", "--help-recipe")
+    assert "--recipe.momentum" in sweep
+    assert (
+        not {"--recipe.epochs", "--recipe.density", "--recipe.density-schedule", "--recipe.any-low"} & sweep
+    )
+    prune = help_of(capsys, "prune", "--help-recipe")
+    assert "--recipe.density-schedule" in prune
+    assert "--recipe.density" not in prune
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", "m_cifarnet", "--out", "x", "--recipe.density", "0.5"])
+    assert ended.value.code == 2
+
+
+def test_a_reader_who_has_seen_enough_ends_the_command_quietly() -> None:
+    for words in (["--help"], ["data", "cifar10", "--help"]):
+        reading, writing = os.pipe()
+        os.close(reading)
+        command = [sys.executable, "-m", "penstock.cli.main", *words]
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+        os.close(writing)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def one_line(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
+    """The command fails, and says why in one line."""
+    assert main(words) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if "machine is busy" not in line]
+    assert len(said) == 1, said
+    return said[0]
+
+
+def test_places_that_cannot_be_written_are_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, images: Path
+) -> None:
+    words = [*TRAIN, str(images), "--size", "12", "--out"]
+    (tmp_path / "file").write_text("not a folder")
+    said = one_line(capsys, [*words, str(tmp_path / "file")])
+    assert re.search(r"penstock train: .*file is a file, and a folder was expected", said)
+    assert (tmp_path / "file").read_text() == "not a folder"
+    assert "cannot be written" in one_line(capsys, [*words, "/proc/penstock/run"])
+    words = ["export", "m_cifarnet", "--no-check", "--input", "3x32x32", "--out"]
+    assert "penstock export: /proc/no" in one_line(capsys, [*words, "/proc/no/file.onnx"])
+    words = ["compile", "m_cifarnet-cifar10-any", "--seconds", "0", "--json", "--out"]
+    for folder in (str(tmp_path), "/"):
+        said = one_line(capsys, [*words, folder])
+        assert f"{folder}: cannot be written (it is a folder, and a file was expected)" in said
+
+
+@contextmanager
+def limited(what: int, most: int) -> Iterator[None]:
+    before = resource.getrlimit(what)
+    resource.setrlimit(what, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(what, before)
+
+
+def test_a_full_disk_is_one_line_and_the_last_good_file_stays(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, images: Path
+) -> None:
+    """Files of at most 1 MB stand for a full disk: the system refuses the write in the same way."""
+    out = tmp_path / "run"
+    words = [*TRAIN, str(images), "--size", "12", "--out"]
+    assert main([*words, str(out)]) == 0
+    capsys.readouterr()
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    with limited(resource.RLIMIT_FSIZE, 1 << 20):
+        said = one_line(capsys, [*words, str(out)])
+    assert re.search(r"model\.safetensors: cannot be written \(File too large\)", said)
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+    with limited(resource.RLIMIT_FSIZE, 1 << 20):
+        said = one_line(capsys, [*words, str(tmp_path / "other")])
+    assert "state.safetensors" in said
+
+
+def test_too_little_memory_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    taken = int(re.search(r"VmSize:\s*(\d+)", Path("/proc/self/status").read_text()).group(1)) << 10  # type: ignore[union-attr]
+    with limited(resource.RLIMIT_AS, taken + (64 << 20)):
+        said = one_line(
+            capsys, [*TRAIN, "sample", "--recipe.batch-size", "800", "--out", str(tmp_path / "run")]
+        )
+    assert "out of memory" in said
+    assert "--recipe.batch-size" in said
+
+
+@pytest.mark.parametrize("width", [30, 60, 100])
+def test_tables_break_no_word_however_narrow_the_terminal(
+    width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = (
+        Column("a", "runtime", numeric=False),
+        Column("b", "milliseconds"),
+        Column("c", "why", numeric=False),
+    )
+    reason = "bfloat16 where the processor has it"
+    table = Table("t", "", columns, ((word("onnxruntime-int8"), word("12.345"), word(reason)),) * 2)
+    print_table(Console(width=width), to_rich(table))
+    said = capsys.readouterr().out
+    for whole in ("onnxruntime-int8", "12.345", "milliseconds", *reason.split()):
+        assert whole in said
