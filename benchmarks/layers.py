@@ -11,7 +11,6 @@ interpolation. One thread, one image; a dense runtime's call is counted whole, t
 from __future__ import annotations
 
 import copy
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import torch
 import tyro
+from kept import RESULTS, keep
 from networks import make
 from rich.console import Console
 from rich.table import Table
@@ -27,10 +27,9 @@ from torch import Tensor, nn
 
 from penstock.engine import Engine
 from penstock.engine import compile as compile_engine
-from penstock.files import write_atomically
 from penstock.gating import GatedConv2d
-from penstock.reporting.runtimes import dense_runtimes
-from penstock.reporting.timing import interleave
+from penstock.measuring.runtimes import dense_runtimes
+from penstock.measuring.timing import interleave
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Options:
     densities: str = "1.0,0.9,0.8,0.7,0.6,0.5,0.4,0.3,0.2,0.1"
     seconds: float = 3.0
     """About how long each layer is measured."""
-    out: Path = Path(__file__).parent / "results"
+    out: Path = RESULTS
 
 
 @dataclass(frozen=True)
@@ -187,11 +186,7 @@ def main(options: Options) -> int:
             pays,
         )
     Console(width=200).print(table)
-    options.out.mkdir(parents=True, exist_ok=True)
-    write_atomically(
-        options.out / f"layers-{options.network}.json",
-        json.dumps([asdict(r) for r in results], indent=1).encode(),
-    )
+    keep(f"layers-{options.network}", [asdict(r) for r in results], options.out)
     return 0
 
 

@@ -3,27 +3,28 @@
     python benchmarks/networks.py                                   # everything: half an hour
     python benchmarks/networks.py --networks m_cifarnet --threads 1 --batches 1
 
-Writes a table, benchmarks/results/networks.json and networks.png. Gates are random (their winners differ from
-image to image), the dense runtimes run the original network. VGG-16 runs without its three dense layers
-("vgg16_bn-conv") unless "vgg16_bn" is asked for. Have the machine to yourself; compare within one run only.
+Prints a table and keeps the results by machine and commit (benchmarks/kept.py), with a figure beside them.
+Gates are random (their winners differ from image to image), the dense runtimes run the original network in
+float32, as OpenVINO installs and in int8. VGG-16 runs without its three dense layers ("vgg16_bn-conv") unless
+"vgg16_bn" is asked for. Have the machine to yourself; compare within one run only.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import tyro
+from kept import RESULTS, add
 from rich.console import Console
 from torch import nn
 
 from penstock import zoo
-from penstock.files import write_atomically
-from penstock.reporting.contest import RIVALS, hold_contest, random_gates
-from penstock.reporting.contest_table import contest_figure, contest_json, contest_table
+from penstock.measuring.contest import RIVALS, Contest, Prepared, prepare_contest, random_gates
+from penstock.measuring.runtimes import runtime_names
+from penstock.reporting.contest_table import contest_figure, contest_json, contest_table, dense_words
 from penstock.reporting.tables import to_rich
 from penstock.surgery import add_gates
 
@@ -39,7 +40,12 @@ class Options:
     batches: str = "1,32"
     seconds: float = 20.0
     """About how long each setting is measured."""
-    out: Path = Path(__file__).parent / "results"
+    calibration: int = 16
+    """Images that set the ranges of the int8 networks."""
+    models: Path | None = None
+    """Keep the dense runtimes' networks here. Quantising takes longer than measuring and needs no quiet
+    machine, so run once with --seconds 0, then again to measure."""
+    out: Path = RESULTS
 
 
 def make(name: str) -> tuple[nn.Module, int]:
@@ -50,35 +56,53 @@ def make(name: str) -> tuple[nn.Module, int]:
     return network.eval(), 32 if name == "m_cifarnet" else 224
 
 
-def main(options: Options) -> int:
-    console = Console(highlight=False)
-    contests = []
+def prepare(options: Options) -> list[Prepared]:
+    """Every contest that was asked for, ready to be held."""
+    made = []
     for name in options.networks.split(","):
         torch.manual_seed(0)
         dense, size = make(name)
-        images = torch.randn(max(2, *(int(b) for b in options.batches.split(","))), 3, size, size)
+        batches = [int(batch) for batch in options.batches.split(",")]
+        images = torch.randn(max(2, options.calibration, *batches), 3, size, size)
         gated = random_gates(add_gates(dense, images[:2]), images[:2])
         for threads in options.threads.split(","):
-            for batch in options.batches.split(","):
-                contest = hold_contest(
-                    name,
-                    gated,
-                    dense,
-                    images[: int(batch)],
-                    densities=[float(d) for d in options.densities.split(",")],
-                    rivals=options.rivals.split(","),
-                    threads=int(threads),
-                    seconds=options.seconds,
+            for batch in batches:
+                made.append(
+                    prepare_contest(
+                        name,
+                        gated,
+                        dense,
+                        images[:batch],
+                        densities=[float(d) for d in options.densities.split(",")],
+                        rivals=runtime_names(options.rivals),
+                        threads=int(threads),
+                        calibration=images[: options.calibration],
+                        folder=options.models and options.models / name,
+                    )
                 )
-                contests.append(contest)
-                console.print(to_rich(contest_table(contest)))
-                for rival, problem in contest.problems.items():
-                    console.print(f"{rival}: {problem}")
-    options.out.mkdir(parents=True, exist_ok=True)
-    found = json.dumps([contest_json(contest) for contest in contests], indent=1)
-    write_atomically(options.out / "networks.json", found.encode())
-    contest_figure(contests).savefig(options.out / "networks.png", dpi=150)
+    return made
+
+
+def main(options: Options) -> int:
+    console = Console(highlight=False)
+    prepared = prepare(options)
+    contests = []
+    for one in prepared:
+        torch.set_num_threads(one.engine.threads)
+        contest = one.hold(options.seconds)
+        contests.append(contest)
+        console.print(to_rich(contest_table(contest)))
+        for line in (*dense_words(contest), *(f"{name}: {why}" for name, why in contest.problems.items())):
+            console.print(line)
+    rows = [contest_json(contest) | {"setting": setting(contest)} for contest in contests]
+    path = add("networks", rows, "setting", options.out)
+    contest_figure(contests).savefig(path.with_suffix(".png"), dpi=150)
     return 0
+
+
+def setting(contest: Contest) -> str:
+    """What tells one contest from another."""
+    return f"{contest.network}, {contest.threads} threads, batch {contest.batch}"
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Milliseconds of the ONNX export in ONNX Runtime: skipping at several densities against the dense export.
 
-    PYTHONPATH=src python benchmarks/onnx_export.py                       both must-hold networks
-    PYTHONPATH=src python benchmarks/onnx_export.py --models resnet50 --densities 0.3 0.5 0.7 1.0
-    PYTHONPATH=src python benchmarks/onnx_export.py --runtime openvino    the same files in OpenVINO
+    python benchmarks/onnx_export.py                       both must-hold networks
+    python benchmarks/onnx_export.py --models resnet50 --densities 0.3 0.5 0.7 1.0
+    python benchmarks/onnx_export.py --runtime openvino    the same files in OpenVINO
 
 One thread, one image at a time, weights and gates random (the winners differ from image to image), everything
 interleaved in one run; compared are the least times. Exits with 1 if a must-hold figure is missed.
@@ -24,7 +24,7 @@ from torch import nn
 import penstock as ps
 from penstock.exporting import onnx_session
 from penstock.gating import gated_layers
-from penstock.reporting.timing import interleave
+from penstock.measuring.timing import interleave
 
 SIZES = {"m_cifarnet": 32}
 MUST_HOLD = {("m_cifarnet", 0.5): 1.7, ("m_cifarnet", 0.3): 3.0, ("resnet18", 0.5): 1.3}

@@ -2,27 +2,26 @@
 
     python benchmarks/threads.py
 
-Gates have random winners, as in networks.py. Writes benchmarks/results/threads.json.
+Gates have random winners, as in networks.py. Results are kept by machine and commit (benchmarks/kept.py).
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 import tyro
+from kept import RESULTS, keep
 from networks import make
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
 from penstock.engine import compile as compile_engine
-from penstock.files import write_atomically
-from penstock.reporting.contest import random_gates
-from penstock.reporting.timing import interleave
+from penstock.measuring.contest import random_gates
+from penstock.measuring.timing import interleave
 from penstock.surgery import add_gates
 
 
@@ -36,7 +35,7 @@ class Options:
     batch: int = 32
     seconds: float = 12.0
     """About how long each comparison takes."""
-    out: Path = Path(__file__).parent / "results"
+    out: Path = RESULTS
 
 
 @dataclass(frozen=True)
@@ -100,9 +99,8 @@ def main(options: Options) -> int:
         numbers = (f"{r.first_ms:.3f}", f"{r.second_ms:.3f}", f"{r.ratio:.2f}×")
         table.add_row(r.network, f"{r.density:g}", r.compared, *numbers)
     Console(width=120).print(table)
-    options.out.mkdir(parents=True, exist_ok=True)
     rows = [asdict(r) | {"ratio": r.ratio} for r in results]
-    write_atomically(options.out / "threads.json", json.dumps(rows, indent=1).encode())
+    keep("threads", rows, options.out)
     return 0
 
 

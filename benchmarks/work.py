@@ -3,25 +3,24 @@
     python benchmarks/work.py
 
 The target is time(d) / time(1) at most 1.15 times MACs(d) / MACs(1), plus 2%. Gates have random winners, as
-in networks.py. Writes benchmarks/results/work.json.
+in networks.py. Results are kept by machine and commit (benchmarks/kept.py).
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import tyro
+from kept import RESULTS, keep
 from rich.console import Console
 from rich.table import Table
 from threads import gated_network
 
 from penstock.engine import compile as compile_engine
-from penstock.files import write_atomically
-from penstock.reporting.timing import interleave
+from penstock.measuring.timing import interleave
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Options:
     threads: int = 1
     seconds: float = 20.0
     """About how long each network takes."""
-    out: Path = Path(__file__).parent / "results"
+    out: Path = RESULTS
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,7 @@ def main(options: Options) -> int:
                 name, r.isa, f"{r.density:g}", *numbers, "holds" if r.time_share <= r.target else "over"
             )
     Console(width=120).print(table)
-    options.out.mkdir(parents=True, exist_ok=True)
-    write_atomically(options.out / "work.json", json.dumps([asdict(r) for r in results], indent=1).encode())
+    keep("work", [asdict(r) for r in results], options.out)
     return 0
 
 
