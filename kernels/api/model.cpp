@@ -1,8 +1,10 @@
 #include "api/model.h"
 #include "run/format3.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <new>
 
@@ -11,10 +13,14 @@ namespace {
 
 constexpr std::size_t kAnyCount = static_cast<std::size_t>(-1);
 
-// Memory that a machine does not have is better refused than promised.
-std::int64_t machine_bytes() {
+// Memory that this process cannot have is better refused than promised: the machine's, or less where a limit is set.
+std::int64_t available_bytes() {
   const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGE_SIZE);
-  return pages > 0 && size > 0 ? static_cast<std::int64_t>(pages) * size : INT64_MAX;
+  std::int64_t bytes = pages > 0 && size > 0 ? static_cast<std::int64_t>(pages) * size : INT64_MAX;
+  rlimit limit;
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < static_cast<rlim_t>(INT64_MAX))
+    bytes = std::min(bytes, static_cast<std::int64_t>(limit.rlim_cur));
+  return bytes;
 }
 
 std::string megabytes(std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
@@ -26,11 +32,10 @@ Model::Model(std::shared_ptr<const File> file, Isa isa, int threads) : file_(std
   RawProgram raw = read_program();
   read_names(raw);
   try {
-    std::unique_ptr<Program> program = load_program(raw, this_machine(isa));
-    const std::int64_t bytes = program->arena_floats * static_cast<std::int64_t>(sizeof(float));
-    if (bytes > machine_bytes())
-      file_->refuse("one image needs " + megabytes(bytes) + " of memory, and this machine has " + megabytes(machine_bytes()));
-    runtime_ = std::make_unique<Runtime>(std::move(program), threads);
+    runtime_ = std::make_unique<Runtime>(load_program(raw, this_machine(isa)), threads);
+    const std::int64_t bytes = runtime_->program().arena_floats * static_cast<std::int64_t>(sizeof(float));
+    if (bytes > available_bytes())
+      file_->refuse("one image needs " + megabytes(bytes) + " of memory, and this process may have " + megabytes(available_bytes()));
   } catch (const ProgramError& error) {
     file_->refuse(error.what());
   } catch (const std::bad_alloc&) {

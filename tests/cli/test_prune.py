@@ -47,9 +47,9 @@ def test_the_options_make_the_plan() -> None:
     assert plan.gated is not None
     assert (plan.sparse.epochs, plan.finetune.epochs, plan.gated.epochs) == (3, 7, 9)
     assert (plan.sparse.learning_rate, plan.finetune.learning_rate) == (0.05, 0.1)
-    assert (plan.sparse.density, plan.sparse.density_schedule) == (1.0, "fixed")
-    assert (plan.gated.density, plan.gated.density_schedule) == (0.6, "anneal")
-    assert plan.sparse.cutout == plan.finetune.cutout == plan.gated.cutout == 8
+    assert (plan.sparse.density, plan.sparse.gates.density_schedule) == (1.0, "fixed")
+    assert (plan.gated.density, plan.gated.gates.density_schedule) == (0.6, "anneal")
+    assert {stage.augmentation.cutout for stage in (plan.sparse, plan.finetune, plan.gated)} == {8}
 
 
 def test_no_epochs_means_no_stage_and_no_density_means_no_gates() -> None:

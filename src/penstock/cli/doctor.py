@@ -49,6 +49,8 @@ _OPTIONAL = {
     "starlette": ("serve", "penstock serve"),
     "uvicorn": ("serve", "penstock serve"),
     "prometheus-client": ("serve", "penstock serve, its /metrics"),
+    "httptools": ("serve", "penstock serve, reads requests faster"),
+    "uvloop": ("serve", "penstock serve, waits for requests faster"),
     "ray": ("ray", "penstock batch, Ray Serve"),
     "pyarrow": ("ray", "penstock batch, its parquet files"),
 }
