@@ -128,7 +128,7 @@ def test_a_disturbed_contestant_is_not_compared_and_a_contest_survives_being_wri
     contest = replace(CONTEST, entries=(CONTEST.entries[0], shaky, *CONTEST.entries[2:]))
     assert contest.speed_up(contest.entries[-1]) is None
     assert contest.speed_up(contest.entries[-1], "int8") == 2.0
-    assert "Not compared: openvino." in dense_words(contest)[-1]
+    assert any("Not compared: openvino." in line for line in dense_words(contest))
     assert read_contest(json.loads(json.dumps(contest_json(contest) | {"share": 1.0}))) == contest
 
 
