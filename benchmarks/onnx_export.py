@@ -24,6 +24,7 @@ from torch import nn
 import penstock as ps
 from penstock.exporting import onnx_session
 from penstock.gating import gated_layers
+from penstock.measuring.int8 import openvino_core
 from penstock.measuring.timing import interleave
 
 SIZES = {"m_cifarnet": 32}
@@ -107,9 +108,7 @@ def _open(path: Path, runtime: str) -> Run:
             return session.run(None, {name: feeds[name] for name in inputs})[0]
 
         return run
-    import openvino
-
-    core = openvino.Core()
+    core = openvino_core()
     settings = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
     compiled = core.compile_model(core.read_model(path), "CPU", settings)
     names = [given.any_name for given in compiled.inputs]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import penstock as ps
 from penstock.exporting import onnx_session
 from penstock.gating import gated_layers, is_gated, set_levels
+from penstock.measuring.int8 import openvino_core
 
 onnx = pytest.importorskip("onnx", reason="pip install 'penstock[onnx]'")
 pytest.importorskip("onnxruntime", reason="pip install 'penstock[onnx]'")
@@ -203,23 +204,23 @@ def test_every_opset_gives_the_same_answer(opset: int, gated_pair: Pair, tmp_pat
 
 
 def test_openvino_runs_the_static_form(gated_pair: Pair, tmp_path: Path) -> None:
-    openvino = pytest.importorskip("openvino", reason="pip install 'penstock[compare]'")
+    pytest.importorskip("openvino", reason="pip install 'penstock[compare]'")
     network, images = gated_pair(ps.zoo.resnet18(), 32)
     written = ps.export_onnx(network, tmp_path / "net.onnx", images[:1], density=0.5, static=True)
     inferred = onnx.shape_inference.infer_shapes(onnx.load(written.path), strict_mode=True, data_prop=True)
     unions = [node for node in inferred.graph.node if node.op_type == "NonZero"]
     assert unions == []
-    compiled = openvino.Core().compile_model(written.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = openvino_core().compile_model(written.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     want = wanted_of(network, images[:2], 0.5)
     found = np.concatenate([compiled([image[None].numpy()])[0] for image in images[:2]])
     np.testing.assert_allclose(found, want, atol=1e-4)
 
 
 def test_openvino_runs_the_masked_form_at_any_density(gated_pair: Pair, tmp_path: Path) -> None:
-    openvino = pytest.importorskip("openvino", reason="pip install 'penstock[compare]'")
+    pytest.importorskip("openvino", reason="pip install 'penstock[compare]'")
     network, images = gated_pair(ps.zoo.m_cifarnet(), 32)
     ps.export_onnx(network, tmp_path / "net.onnx", images[:1], skipping=False, density="input")
-    compiled = openvino.Core().compile_model(
+    compiled = openvino_core().compile_model(
         tmp_path / "net.onnx", "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
     )
     for density in DENSITIES:

@@ -44,6 +44,30 @@ def shipped() -> tuple[torch.nn.Module, torch.Tensor]:
     return network, network.preprocess(datasets.sample().images[::10])
 
 
+# Two contests that overlap, then a signal whose handler runs on the alternate stack, as Python's do.
+CHILD_ENDS = """
+import faulthandler, os, signal, torch
+from torch import nn
+from penstock.measuring.runtimes import dense_runtimes
+faulthandler.enable()
+signal.signal(signal.SIGCHLD, lambda *_: print("child ended"))
+network, image = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten()), torch.zeros(1, 3, 6, 6)
+first = dense_runtimes(network, image, ["openvino"])
+second = dense_runtimes(network, image, ["openvino"])
+del first
+del second
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_signals_are_handled_after_openvino_is_gone() -> None:
+    done = subprocess.run([sys.executable, "-c", CHILD_ENDS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "child ended" in done.stdout
+
+
 @pytest.mark.parametrize("name", INT8)
 def test_the_int8_network_has_the_float_networks_classes_on_images_it_was_not_calibrated_on(
     name: str, shipped: tuple[torch.nn.Module, torch.Tensor]

@@ -7,6 +7,7 @@ OpenVINO: nncf.quantize. Both take the ranges from the calibration images; nothi
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import warnings
@@ -48,9 +49,22 @@ def quantise_for_onnxruntime(path: Path, images: Tensor) -> Path:
     return made
 
 
+@functools.cache
+def openvino_core() -> Any:
+    """OpenVINO's one entry of this process, never given up.
+
+    Its plugin for CPUs installs a stack for signal handlers and, when it is unloaded, puts back the one it
+    found. Two that are unloaded in the order they were loaded leave a stack in force that is freed already, and
+    the next signal (a child ends that decoded images) is a segmentation fault.
+    """
+    core = import_extra("openvino", "compare").Core()
+    core.get_property("CPU", "FULL_DEVICE_NAME")  # loads the plugin
+    return core
+
+
 def quantise_for_openvino(path: Path, images: Tensor) -> Path:
     """The ONNX file of a float network → OpenVINO's file of an int8 one; images: (n, …), preprocessed."""
-    openvino = import_extra("openvino", "compare")
+    openvino, core = import_extra("openvino", "compare"), openvino_core()
     made = path.with_suffix(".int8.xml")
     if made.exists():
         return made
@@ -58,9 +72,7 @@ def quantise_for_openvino(path: Path, images: Tensor) -> Path:
         nncf = import_extra("nncf", "compare")
         nncf.set_log_level(logging.ERROR)
         ones = [image[None] for image in _numbers(images)]
-        model = nncf.quantize(
-            openvino.Core().read_model(str(path)), nncf.Dataset(ones), subset_size=len(ones)
-        )
+        model = nncf.quantize(core.read_model(str(path)), nncf.Dataset(ones), subset_size=len(ones))
         openvino.save_model(model, str(made), compress_to_fp16=False)
     return made
 

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from penstock.errors import InputError
 from penstock.exporting import export_onnx
 from penstock.exporting.onnx.run import onnx_session
-from penstock.measuring.int8 import quantise_for_onnxruntime, quantise_for_openvino
+from penstock.measuring.int8 import openvino_core, quantise_for_onnxruntime, quantise_for_openvino
 from penstock.native import ISA_VARIABLE
 
 FLOAT32 = ("torch", "torch.compile", "onnxruntime", "openvino")
@@ -185,13 +185,11 @@ def _onnxruntime(name: str, network: nn.Module, path: Path, threads: int, images
 
 
 def _openvino(name: str, network: nn.Module, path: Path, threads: int, images: Tensor) -> Runtime:
-    import openvino
-
     settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
     if name == "openvino":  # else it may take bfloat16, which no other float runtime here does
         settings["INFERENCE_PRECISION_HINT"] = "f32"
     model = quantise_for_openvino(path, images) if name in INT8 else path
-    compiled = openvino.Core().compile_model(str(model), "CPU", settings)
+    compiled = openvino_core().compile_model(str(model), "CPU", settings)
     request = compiled.create_infer_request()
     said = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     precision = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}.get(said, said)
