@@ -54,8 +54,8 @@ def openvino_core() -> Any:
     """OpenVINO's one entry of this process, never given up.
 
     Its plugin for CPUs installs a stack for signal handlers and, when it is unloaded, puts back the one it
-    found. Two that are unloaded in the order they were loaded leave a freed stack in force, and the next signal
-    (a child ends that decoded images) is a segmentation fault.
+    found. Two that are unloaded in the order they were loaded leave a freed stack in force, and the next
+    signal (a child ends that decoded images) is a segmentation fault.
     """
     core = import_extra("openvino", "compare").Core()
     core.get_property("CPU", "FULL_DEVICE_NAME")  # loads the plugin
