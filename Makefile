@@ -49,7 +49,7 @@ $(BIN)/python:
 # compiled again. The constraints keep torch at one version; TORCH_INDEX=URL takes it (and torchvision) from that package
 # index, PyTorch's own of CPU builds for instance, where the usual one has the large CUDA build.
 $(VENV)/.tools: $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt 'scikit-build-core>=0.10' 'nanobind>=2.4' 'cmake>=3.20' 'ninja>=1.11'
+	$(PIP) install --quiet --constraint constraints.txt 'scikit-build-core>=0.10' 'nanobind>=2.4' 'apache-tvm-ffi>=0.1.3' 'cmake>=3.20' 'ninja>=1.11'
 	@touch $@
 
 # The runtime's wheel is compiled while pip fetches and installs torch and everything else: the one keeps the cores busy, the

@@ -33,9 +33,9 @@ class Engine {
   // The same for a tensor of torch, in place: its results as another one, or None when it needs preparing first, or when an
   // image is bad. `winners` as above; `size` is the results' shape after the batch.
   nb::object run_tensor(nb::handle images, const In<std::int32_t, 1>& winners, const std::vector<std::int64_t>& size) {
-    const DlExchange* exchange = exchange_of(images.ptr());
-    DlTensor view;
-    if (!exchange || !view_floats(*exchange, images.ptr(), view) || view.rank != 4) return nb::none();
+    const DLPackExchangeAPI* exchange = exchange_of(images.ptr());
+    DLTensor view;
+    if (!exchange || !view_floats(*exchange, images.ptr(), view) || view.ndim != 4) return nb::none();
     if (!fits_input(view.shape)) return nb::none();
     std::vector<std::int64_t> shape{view.shape[0]};
     std::int64_t values = runtime_->result_floats();
@@ -50,10 +50,10 @@ class Engine {
     if (!results) return nb::none();
     request.images = floats_of(view);
     request.count = view.shape[0];
-    request.results = floats_of(results->tensor);
+    request.results = floats_of(results->dl_tensor);
     if (!carry_out(request).is_none()) return nb::none();
     void* made = nullptr;
-    if (exchange->managed_to(results.release(), &made) != 0) nb::raise_python_error();
+    if (exchange->managed_tensor_to_py_object_no_sync(results.release(), &made) != 0) nb::raise_python_error();
     return nb::steal(static_cast<PyObject*>(made));
   }
 

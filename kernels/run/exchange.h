@@ -7,52 +7,26 @@
 #include <cstdint>
 #include <memory>
 
+// DLPack's own header: from apache-tvm-ffi, which the build requires, or the copy in torch (CMakeLists.txt).
+#if __has_include(<dlpack/dlpack.h>)
+#include <dlpack/dlpack.h>
+#else
+#include <ATen/dlpack.h>
+#endif
+
 namespace penstock {
 
-struct DlTensor {
-  void* data;
-  std::int32_t device_type, device_id;
-  std::int32_t rank;
-  std::uint8_t type_code, type_bits;
-  std::uint16_t type_lanes;
-  std::int64_t* shape;
-  std::int64_t* strides;  // in elements; null for contiguous
-  std::uint64_t byte_offset;
-};
-
-struct DlManaged {
-  std::uint32_t major, minor;
-  void* context;
-  void (*deleter)(DlManaged*);
-  std::uint64_t flags;
-  DlTensor tensor;
-};
-
-struct DlExchange {
-  std::uint32_t major, minor;
-  DlExchange* previous;
-  int (*allocate)(DlTensor* prototype, DlManaged** out, void* context, void (*fail)(void*, const char*, const char*));
-  int (*managed_from)(void* object, DlManaged** out);
-  int (*managed_to)(DlManaged* tensor, void** object);
-  int (*view)(void* object, DlTensor* out);  // may be null
-  int (*current_stream)(std::int32_t device_type, std::int32_t device_id, void** out);
-};
-
-constexpr std::int32_t kDlCpu = 1;
-constexpr std::uint8_t kDlFloat = 2;
-constexpr std::uint32_t kDlMajor = 1;
-
 // The table of x's type, or null when it has none of this version. No Python error is left. The GIL is held.
-inline const DlExchange* exchange_of(PyObject* x) {
+inline const DLPackExchangeAPI* exchange_of(PyObject* x) {
   static PyTypeObject* known = nullptr;  // the type that was asked last, kept alive
-  static const DlExchange* table = nullptr;
+  static const DLPackExchangeAPI* table = nullptr;
   PyTypeObject* const type = Py_TYPE(x);
   if (type == known) return table;
-  const DlExchange* found = nullptr;
+  const DLPackExchangeAPI* found = nullptr;
   if (PyObject* capsule = PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__")) {
     if (PyCapsule_IsValid(capsule, "dlpack_exchange_api")) {
-      found = static_cast<const DlExchange*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
-      if (found->major != kDlMajor || !found->view || !found->allocate || !found->managed_to) found = nullptr;
+      found = static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
+      if (found->header.version.major != DLPACK_MAJOR_VERSION || !found->dltensor_from_py_object_no_sync) found = nullptr;
     }
     Py_DECREF(capsule);
   }
@@ -65,37 +39,38 @@ inline const DlExchange* exchange_of(PyObject* x) {
 }
 
 // Looks at x in place. False when it is not contiguous float32 in this machine's memory, which leaves no Python error either.
-inline bool view_floats(const DlExchange& exchange, PyObject* x, DlTensor& view) {
-  if (exchange.view(x, &view) != 0) {
+inline bool view_floats(const DLPackExchangeAPI& exchange, PyObject* x, DLTensor& view) {
+  if (exchange.dltensor_from_py_object_no_sync(x, &view) != 0) {
     PyErr_Clear();
     return false;
   }
-  if (view.device_type != kDlCpu || view.type_code != kDlFloat || view.type_bits != 32 || view.type_lanes != 1) return false;
+  if (view.device.device_type != kDLCPU || view.dtype.code != kDLFloat || view.dtype.bits != 32 || view.dtype.lanes != 1)
+    return false;
   std::int64_t step = 1;
-  for (int axis = view.rank - 1; axis >= 0; --axis) {
+  for (int axis = view.ndim - 1; axis >= 0; --axis) {
     if (view.strides && view.shape[axis] != 1 && view.strides[axis] != step) return false;
     step *= view.shape[axis];
   }
   return true;
 }
 
-inline float* floats_of(const DlTensor& tensor) {
+inline float* floats_of(const DLTensor& tensor) {
   return reinterpret_cast<float*>(static_cast<char*>(tensor.data) + tensor.byte_offset);
 }
 
 struct DlDelete {
-  void operator()(DlManaged* tensor) const {
+  void operator()(DLManagedTensorVersioned* tensor) const {
     if (tensor->deleter) tensor->deleter(tensor);
   }
 };
-using DlOwned = std::unique_ptr<DlManaged, DlDelete>;
+using DlOwned = std::unique_ptr<DLManagedTensorVersioned, DlDelete>;
 
 // A new float32 tensor of the library, or null.
-inline DlOwned allocate_floats(const DlExchange& exchange, std::int64_t* shape, int rank) {
-  DlTensor prototype{nullptr, kDlCpu, 0, rank, kDlFloat, 32, 1, shape, nullptr, 0};
-  DlManaged* made = nullptr;
+inline DlOwned allocate_floats(const DLPackExchangeAPI& exchange, std::int64_t* shape, int rank) {
+  DLTensor prototype{nullptr, {kDLCPU, 0}, rank, {kDLFloat, 32, 1}, shape, nullptr, 0};
+  DLManagedTensorVersioned* made = nullptr;
   const auto ignore = [](void*, const char*, const char*) {};
-  return DlOwned(exchange.allocate(&prototype, &made, nullptr, ignore) == 0 ? made : nullptr);
+  return DlOwned(exchange.managed_tensor_allocator(&prototype, &made, nullptr, ignore) == 0 ? made : nullptr);
 }
 
 }  // namespace penstock
