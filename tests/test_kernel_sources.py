@@ -7,6 +7,10 @@ from pathlib import Path
 
 _KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 _PREFETCH = re.compile(r"__builtin_prefetch|_mm_prefetch|__pld")
+_PROCESSOR = re.compile(
+    r"__builtin_cpu_is|made_by|\"(?:Zen|AMD|Ice Lake|Intel)|znver|GenuineIntel|AuthenticAMD"
+)
+_LANES = re.compile(r"[lL]anes *[=!]= *(?:4|8|16)\b")
 
 
 def _sources() -> list[Path]:
@@ -20,11 +24,18 @@ def test_no_source_is_longer_than_400_lines() -> None:
     assert not long
 
 
-def test_lines_of_floats_are_fetched_ahead_in_one_file_only() -> None:
-    assert _PREFETCH.search((_KERNELS / "conv" / "prefetch.inl").read_text())
-    others = {
-        str(path.relative_to(_KERNELS))
-        for path in _sources()
-        if path.name != "prefetch.inl" and path.parent.name != "int8" and _PREFETCH.search(path.read_text())
-    }
-    assert not others, "call a helper of conv/prefetch.inl, or add one there"
+def _places(pattern: re.Pattern[str]) -> set[str]:
+    return {str(path.relative_to(_KERNELS)) for path in _sources() if pattern.search(path.read_text())}
+
+
+def test_cache_lines_are_fetched_ahead_in_one_file_only() -> None:
+    assert _places(_PREFETCH) == {"machine/prefetch.h"}, "call what machine/prefetch.h offers"
+
+
+def test_only_the_table_of_machines_names_a_processor() -> None:
+    # A comment may say where something was measured; code asks the machine's row.
+    assert _places(_PROCESSOR) == {"machine/machine.cpp"}
+
+
+def test_no_kernel_takes_a_number_of_lanes_for_an_instruction_set() -> None:
+    assert not _places(_LANES), "ask kWideVectors, kRegisters or a row of the machine"

@@ -6,6 +6,7 @@
 // passes for panels twice as wide: all that will be needed, by this convolution and by what comes next.
 #pragma once
 #include "conv/kernels.h"
+#include "machine/prefetch.h"
 
 namespace penstock {
 namespace PENSTOCK_ISA {
@@ -14,19 +15,14 @@ namespace PENSTOCK_ISA {
 // to the first one, unless `many` are fetched.
 PENSTOCK_INLINE void fetch(const float* p, bool many) {
   if (kWideVectors && !many) {
-    __builtin_prefetch(p, 0, 3);
+    fetch_near(p);
   } else {
-    __builtin_prefetch(p, 0, 2);
+    fetch_far(p);
   }
 }
 
-// A line that will be read soon: of pixels, which are used at once.
-PENSTOCK_INLINE void fetch_to_read(const float* p) { __builtin_prefetch(p); }
-
-// A line that will be written soon. Kernels write more streams at a time than the hardware foresees.
-PENSTOCK_INLINE void fetch_to_write(const float* p) { __builtin_prefetch(p, 1); }
-
-// The pixels from column `x` on that a tile row's next strip will write, of planes [plane, plane + outs).
+// The pixels from column `x` on that a tile row's next strip will write, of planes [plane, plane + outs). Kernels write more
+// streams at a time than the hardware foresees.
 PENSTOCK_INLINE void fetch_next_strip(const ConvOutput& out, int plane, int outs, int tile_y, int x) {
   for (int o = 0; o < outs; ++o) {
     const float* next =

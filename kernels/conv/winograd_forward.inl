@@ -69,7 +69,7 @@ __attribute__((noinline)) static void transform_down(const WinogradArgs& a, cons
     for (int r = 0; r < Tile::kIn; ++r) {
       d[r] = load(row[r] + x);
       // The same rows of the next channel, which is far away. (Past the last channel this fetches in vain.)
-      fetch_to_read(row[r] + x + next_channel);
+      fetch_near(row[r] + x + next_channel);
     }
     Tile::forward(d, v);
   };

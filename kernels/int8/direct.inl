@@ -69,7 +69,7 @@ constexpr int most_pixels(int vectors) {
 #elif defined(PENSTOCK_VEC_NEON)
   return vectors == 4 ? 5 : vectors == 3 ? 6 : 8;
 #else
-  return kLanes == 16 ? (vectors == 4 ? 6 : 8) : (vectors == 2 ? 5 : 8);
+  return vectors < kMostVectors ? 8 : kMostVectors == 4 ? 6 : 5;
 #endif
 }
 

@@ -51,7 +51,7 @@ static void gather(const Int8Run& run, int number, int begin, int end, bool with
       if (input + size < inputs && !plan.image_rows) {
         const std::int8_t* const next =
             weights + static_cast<std::int64_t>(run.task.in_list[group.in_begin + input + size] - first_of_group) * taps * plan.row;
-        for (std::int64_t line = 0; line < static_cast<std::int64_t>(taps) * plan.row; line += 64) __builtin_prefetch(next + line);
+        for (std::int64_t line = 0; line < static_cast<std::int64_t>(taps) * plan.row; line += 64) fetch_near(next + line);
       }
       for (int t = 0; t < taps; ++t, from += plan.row, row += pitch) compact(from, masks, starts, blocks, group.out_count, row);
     }

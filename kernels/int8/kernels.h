@@ -5,6 +5,7 @@
 #include "conv/buffer.h"
 #include "int8/conv.h"
 #include "int8/maps.h"
+#include "machine/prefetch.h"
 
 namespace penstock {
 
