@@ -41,6 +41,23 @@ def test_every_file_on_the_way_of_a_tensor_exists() -> None:
     assert [name for name in named if not any((root / name).exists() for root in roots)] == []
 
 
+def test_every_name_on_the_way_of_a_tensor_is_defined_somewhere() -> None:
+    page = (ROOT / "docs" / "walk.md").read_text(encoding="utf-8")
+    spans = re.findall(
+        r"`@?(?:\w+\.)*(\w+)(?:\([^`]*\))?`", re.sub(r"(?s)^```.*?^```", "", page, flags=re.MULTILINE)
+    )
+    example = {"bn1", "conv1", "image", "engine", "cpp"}  # names of the network and of the caller
+    names = set(spans) - example
+    assert len(names) >= 15
+    folders = (ROOT / "src" / "penstock", ROOT / "runtime" / "src", ROOT / "kernels")
+    sources = [p for folder in folders for p in folder.rglob("*") if p.suffix in {".py", ".cpp", ".h"}]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    defined = set(re.findall(r"(?m)^\s*(?:def|class) (\w+)|^([A-Z_]+) = ", text))
+    found = {name for pair in defined for name in pair if name}
+    found |= set(re.findall(r"(?m)^\S.*?[ *&](?:\w+::)*(\w+)\(", text))  # C++
+    assert sorted(names - found) == []
+
+
 def test_the_speeds_in_the_readme_are_the_committed_ones() -> None:
     folder = ROOT / "benchmarks" / "results" / "zen3"
     found = {
