@@ -9,8 +9,8 @@
 //     output[o] = activation(gain[o] * (sum over active inputs i, taps of weight[o][i][tap] * input[i] + bias[o]))
 //
 // A task runs as stages; a stage is a number of independent units. Units of one stage may run on any thread in
-// any order, and all units of a stage must be done before the next stage starts. How units are cut depends on the
-// plan and the task only, never on the threads, so results are bit-identical for every split.
+// any order, and all units of a stage must be done before the next stage starts. With more threads the units are smaller, but
+// each output value is summed in the same order, so results are equal bit for bit.
 //
 // Files for wider instruction sets switch their own target on; do not pass -march flags.
 #pragma once
@@ -50,7 +50,7 @@ constexpr int conv_output_size(int size, int kernel, int stride, int pad, int di
   return reach < 0 ? 0 : reach / stride + 1;
 }
 
-constexpr int kMostLaterFloats = 1024;  // of a row that is fetched for whoever comes next
+constexpr int kMostLaterFloats = 1024;  // the most of a row of ConvTask::later that is prefetched
 
 // One image's work. Lists are strictly increasing; plane p of `input` holds channel in_list[p], plane p of
 // `output` receives channel out_list[p]. Planes lie Planes::stride() floats apart. Input and output must not overlap.
@@ -62,15 +62,15 @@ struct ConvTask {
   const std::int32_t* out_list = nullptr;
   int out_count = 0;
   const float* gain = nullptr;               // out_count values, gain[p] belongs to out_list[p]; null means 1
-  const float* bias = nullptr;               // by channel, in the place of the plan's; null means that
-  int threads = 1;                           // that will share the units: more threads, smaller units, the same results
+  const float* bias = nullptr;               // by channel; replaces the plan's bias unless it is null
+  int threads = 1;                           // how many threads share the units
   Layout input_layout = Layout::planes;      // or Layout::bare (see conv_takes_bare)
   const ConvAlgorithm* algorithm = nullptr;  // what decide_conv has taken
   // Memory that nobody needs while the task runs, 64-byte aligned: more room for weights that are transformed for the image.
   float* spare = nullptr;
   std::size_t spare_floats = 0;
-  // Rows of weights that whoever comes next will read, so many floats of each. They are fetched meanwhile where that can be done
-  // evenly.
+  // Rows of weights that the next gate or linear layer will read, `later_floats` of each. Algorithms that can prefetch them evenly
+  // do so (fetches_later).
   const float* const* later = nullptr;
   int later_count = 0, later_floats = 0;
 };
@@ -93,7 +93,7 @@ struct ConvAlgorithm {
   bool (*fits)(const ConvShape& shape);
   // Whether automatic planning makes it ready.
   bool (*suits)(const ConvPlan& plan);
-  // Of one image with so many active channels, relative to the other algorithms that are ready; infinite: not for these counts.
+  // The cost of one image with these active channels, relative to the other ready algorithms; kNever rules the algorithm out.
   double (*cost)(const ConvPlan& plan, int in_count, int out_count);
   // Transforms weights and sizes blocks, into the algorithm's own part of the plan.
   void (*plan)(ConvPlan& plan, const float* weights);

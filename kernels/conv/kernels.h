@@ -10,9 +10,9 @@
 
 namespace penstock {
 
-constexpr int kLaterFloats = 1024;  // of a row that is fetched for whoever comes next, at most
+constexpr int kLaterFloats = 1024;  // the most of a row that is prefetched for the next layer (kMostLaterFloats)
 
-// Rows of weights that whoever comes next will read, `lines` cache lines each.
+// Rows of weights that the next layer will read, `lines` cache lines each.
 struct LaterRows {
   const float* const* rows;
   int count, lines;

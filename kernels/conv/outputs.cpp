@@ -16,7 +16,7 @@ int chunk_of(const ConvPlan& plan) {
                     kOutputsChunk);
 }
 
-// A vector more than the pixels, which rows are read by; whole cache lines.
+// One output's pixels in whole cache lines, with room for the last vector, which may reach past them.
 std::size_t line_floats(const ConvPlan& plan) {
   return (static_cast<std::size_t>(pixels_of(plan)) + 3 + plan.kernels->lanes + 15) / 16 * 16;
 }
@@ -55,7 +55,7 @@ void plan_outputs(ConvPlan& plan, const float*) {
 
 ConvScratchFloats scratch_of(const ConvPlan& plan, int, int) { return {0, plan.outputs.thread_floats, 0}; }
 
-// Parts of the outputs, about equal, an even number where threads share them.
+// The outputs are divided into about equal parts. With several threads the number of parts is even, so that two threads finish together.
 int units(const ConvPlan& plan, const ConvTask& task, int) {
   const int vectors = vectors_of(plan, task.out_count), most = plan.kernels->output_vectors;
   const int parts = (vectors + most - 1) / most;

@@ -7,7 +7,7 @@ namespace penstock {
 
 namespace {
 
-// Active inputs of a group are at most this many; with one group the count is known.
+// An upper bound of the active inputs in a group; with one group it is their number.
 int inputs_of(const ConvPlan& plan, const ConvTask& task) {
   return plan.shape.groups == 1 ? task.in_count : plan.shape.in_channels / plan.shape.groups;
 }
@@ -21,7 +21,7 @@ int block_pixels(const ConvPlan& plan, const ConvTask& task) {
   const std::int64_t depth = std::max<std::int64_t>(1, static_cast<std::int64_t>(inputs_of(plan, task)) * plan.taps());
   const std::int64_t fit = std::max<std::int64_t>(
       t.packed_fewest_pixels, std::min<std::int64_t>(t.packed_block_floats / depth, (pixels + units - 1) / units));
-  // Equal blocks.
+  // Blocks of about the same size: a small last block would waste its share of the packing.
   const std::int64_t blocks = (pixels + fit - 1) / fit;
   const std::int64_t even = (pixels + blocks - 1) / blocks;
   const std::int64_t most =
@@ -37,7 +37,7 @@ int splits_of(const ConvPlan& plan, const ConvTask& task, int blocks) {
   return task.threads > 1 && blocks < t.packed_split_blocks && task.out_count >= t.packed_split_outputs ? 2 : 1;
 }
 
-// Where Winograd fits but does not pay, channels are too few for packing to pay.
+// Layers that Winograd takes are not packed. Where it fits but does not pay, there are too few channels for packing to pay either.
 bool suits(const ConvPlan& plan) { return !rows_suit(plan) && choose_tile(plan) == 0; }
 
 double cost(const ConvPlan&, int, int) { return 5; }

@@ -27,7 +27,8 @@ const Kind* kind_of(const ConvShape& s) {
   return nullptr;
 }
 
-// Two rows of tiles fit side by side, a vector each with the pixel that taps reach further, and fill most of it.
+// Whether two rows of tiles are computed side by side, one vector each: an output row and the extra pixel that the taps read must
+// fit in a vector and fill more than half of it.
 bool beside_fits(const ConvShape& s, int lanes) {
   return s.kernel_h == 3 && s.stride_h == 2 && s.output.width < lanes && s.output.width > lanes / 2;
 }
@@ -70,8 +71,8 @@ void plan_rows(ConvPlan& plan, const float* weights) {
     }
   }
   const int lanes = plan.kernels->lanes;
-  // Vectors run over the end of a row, and taps reach up to 3 pixels further. An odd number of cache lines, so that rows
-  // do not all fall into the same sets.
+  // The last vector of a row reads past its end, and taps read up to 3 pixels further. The pitch is an odd number of cache lines, so
+  // that rows do not all fall into the same sets of the cache.
   r.beside = beside_fits(s, lanes) ? 2 : 1;
   const int columns = (s.output.width + lanes - 1) / lanes * lanes * r.beside + 3;
   r.pitch = ((columns + 15) / 16 | 1) * 16;

@@ -13,8 +13,8 @@ PENSTOCK_INLINE auto pick_function(int outs, int vectors, std::integer_sequence<
   return kTable[(outs - 1) * kVectors + vectors - 1];
 }
 
-// What Pick::of<outs, vectors>() says for so many outputs, at most kPanel, and so many vectors, at most kVectors: a kernel of its
-// own for each size of the register tile.
+// Pick::of<outs, vectors>() for numbers known only at run time (outs <= kPanel, vectors <= kVectors). Each size of the register
+// tile is a kernel of its own.
 template <typename Pick, int kVectors>
 PENSTOCK_INLINE auto pick_function(int outs, int vectors) {
   return pick_function<Pick, kVectors>(outs, vectors, std::make_integer_sequence<int, kPanel * kVectors>());
@@ -56,15 +56,11 @@ PENSTOCK_INLINE Vec erf(Vec x) {
 
 // The activations that need more than a clamp. Out of line: they are rare, and registers are scarce in the loops.
 __attribute__((noinline)) static Vec activate_curve(Vec x, int activation, float slope) {
-  switch (activation) {
-    case 3:  // silu
-      return x / (splat(1.0f) + exp(zero() - x));
-    case 4:  // gelu
-      return splat(0.5f) * x * (splat(1.0f) + erf(x * splat(0.70710678f)));
-    case 5:  // hardswish
-      return x * min(splat(6.0f), max(zero(), x + splat(3.0f))) * splat(1.0f / 6.0f);
-    default:  // leaky_relu
-      return max(zero(), x) + splat(slope) * min(zero(), x);
+  switch (static_cast<Activation>(activation)) {
+    case Activation::silu: return x / (splat(1.0f) + exp(zero() - x));
+    case Activation::gelu: return splat(0.5f) * x * (splat(1.0f) + erf(x * splat(0.70710678f)));
+    case Activation::hardswish: return x * min(splat(6.0f), max(zero(), x + splat(3.0f))) * splat(1.0f / 6.0f);
+    default: return max(zero(), x) + splat(slope) * min(zero(), x);  // leaky_relu
   }
 }
 

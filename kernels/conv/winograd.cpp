@@ -59,7 +59,8 @@ int position_groups(int tile) { return tile == 2 ? 4 : 9; }
 // Whether all tiles are one block that threads share.
 bool shares(const ConvPlan& plan) { return plan.winograd.split == Split::channels; }
 
-// Output channels that share a pass over the transformed input: many when it comes from a far cache.
+// How many output channels share one pass over the transformed input. A pass is expensive when that input comes from L3 or memory,
+// so more outputs share it then.
 int outs_together(const ConvPlan& plan) {
   const WinogradPlan& w = plan.winograd;
   const Tuning& t = plan.tuning();
@@ -71,8 +72,8 @@ int panels_of(const ConvPlan& plan, int out_count) {
   return (out_count + plan.kernels->winograd_panel - 1) / plan.kernels->winograd_panel;
 }
 
-// Parts of the outputs, each with its pass. Where threads divide the parts their number is even, which two threads
-// share evenly.
+// Into how many parts the outputs are divided; each part makes one pass over the transformed input. Where threads divide the parts,
+// their number is even, so that two threads get the same work.
 int parts_of(const ConvPlan& plan, int out_count) {
   const int most = outs_together(plan);
   const int parts = (out_count + most - 1) / most;
@@ -93,7 +94,7 @@ std::size_t gathered_floats(const ConvPlan& plan, int in_count) {
          in_count * plan.kernels->winograd_panel_floats;
 }
 
-// Whether so much room is enough for the gathered weights.
+// Whether the gathered weights fit in this many floats.
 bool gathers_in(const ConvPlan& plan, const ConvTask& task, std::size_t floats) {
   return gathered_floats(plan, task.in_count) * parts_of(plan, task.out_count) <= floats;
 }
@@ -103,7 +104,7 @@ bool gathers(const ConvPlan& plan, const ConvTask& task) {
          gathers_in(plan, task, std::max(plan.winograd.gather_floats, task.spare_floats));
 }
 
-// The format that the task reads. Weights that are gathered are read as filters first.
+// The format in which the task reads its weights. Gathered weights are made from the filters first.
 WeightFormat format_of(const ConvPlan& plan, const ConvTask& task) {
   const WinogradPlan& w = plan.winograd;
   const Tuning& t = plan.tuning();
@@ -114,7 +115,8 @@ WeightFormat format_of(const ConvPlan& plan, const ConvTask& task) {
   return w.kept == WeightFormat::positions && !few ? WeightFormat::positions : WeightFormat::filters;
 }
 
-// Rows on their way to transformed input and, where that is shared and so another stage, weights in the same place.
+// Scratch for rows that are half transformed. Where threads share the transformed input, transforming is a stage of its own, and the
+// next stage uses the same memory for a panel of weights.
 std::size_t input_floats(const WinogradPlan& w) {
   return w.split == Split::channels ? std::max(w.rows_floats, w.panel_floats) : w.rows_floats;
 }
@@ -128,8 +130,8 @@ std::size_t tile_floats(const ConvPlan& plan, int in_count, int out_count) {
   return positions * (lines_of(in_count) + std::max(1, std::min(outs_together(plan), out_count)));
 }
 
-// The number of blocks: as few as the scratch has room for at these counts; where threads share them at least four, and an
-// even number if there are few.
+// The number of blocks that the tiles are divided into: the fewest that fit in scratch with these active channels. With several
+// threads there are at least four blocks, and an even number if there are few.
 int blocks_of(const ConvPlan& plan, const ConvTask& task) {
   const WinogradPlan& w = plan.winograd;
   if (shares(plan)) return 1;
@@ -181,7 +183,7 @@ void plan_winograd(ConvPlan& plan, const float* weights) {
   w.kept = !fresh ? WeightFormat::positions : tile == 2 && pairs >= t.lines_pairs ? WeightFormat::lines : WeightFormat::filters;
   if (w.kept != WeightFormat::filters) transform_weights(w, s, weights, groups);
   if (shares(plan)) {
-    // Where feature maps are small, so must scratch be.
+    // Layers with few inputs have small feature maps; their scratch is kept small as well.
     const bool small = s.in_channels <= t.small_inputs;
     const int pass_floats = groups * plan.kernels->winograd_panel_floats;  // of one input
     const int most = small ? t.small_panel_floats : t.panel_floats;

@@ -202,7 +202,7 @@ static void multiply_planned(const WinogradArgs& a, const Extent<Tile>& e, int p
   }
 }
 
-// Where a panel's weights come from. Filters as they are, 9 floats each: the fewest bytes where all are used.
+// A panel's weights can come from two formats. Here: untransformed filters, 9 floats each, the fewest bytes if every input is active.
 template <typename Tile>
 struct FromFilters {
   static constexpr int kFloats = 9;
@@ -211,8 +211,8 @@ struct FromFilters {
   }
 };
 
-// Transformed ones, position groups inside: of a tile of 2 they fill one cache line, so that where the list leaves gaps no more
-// lines are touched than by filters, and nothing is left but to put quads in their places.
+// Here: weights transformed for tiles of 2, one cache line for each pair of channels. When inputs are skipped this touches no more
+// cache lines than the filters would, and only quads have to be moved to their places.
 struct FromLines {
   static constexpr int kFloats = 16;
   PENSTOCK_INLINE void prepare(const float* const* rows, std::ptrdiff_t at, float* to, std::ptrdiff_t step) {
@@ -229,8 +229,8 @@ static const float* weights_of(const WinogradArgs& a, int plane) {
   return a.weights + static_cast<std::ptrdiff_t>(a.out.list[plane]) * a.in_channels * Source::kFloats;
 }
 
-// The active weights of kOuts outputs. All outputs inside: their streams are fetched side by side, and lines of the panel
-// are written whole.
+// Prepares the active weights of kOuts outputs. Outputs are the inner loop: the hardware then prefetches their streams side by side,
+// and whole cache lines of the panel are written.
 template <typename Source, int kOuts>
 static void prepare_panel_of(const float* const* rows, const std::int32_t* list, int count, float* to, std::ptrdiff_t step) {
   const float* filters[kOuts];
@@ -242,7 +242,7 @@ static void prepare_panel_of(const float* const* rows, const std::int32_t* list,
   }
 }
 
-// Of a panel of `outs` outputs, in whole vectors.
+// The same for `outs` outputs, rounded up to whole vectors.
 template <typename Source, int kOuts = kPanelQuads>
 static void prepare_panel(int outs, const float* const* rows, const std::int32_t* list, int count, float* to, std::ptrdiff_t step) {
   if constexpr (kOuts > kQuads) {
@@ -251,9 +251,9 @@ static void prepare_panel(int outs, const float* const* rows, const std::int32_t
   prepare_panel_of<Source, kOuts>(rows, list, count, to, step);
 }
 
-// Where many blocks of tiles use the same weights, the active filters are transformed first, all of them, to where they lie beside
-// each other. Transformed ones in place would be four times as many numbers, and a cache line of four quads holds little more than
-// one that is used where the list leaves gaps.
+// When many blocks of tiles use the same weights, all active filters are first transformed into one dense array. Reading weights that
+// were transformed at plan time would move four times as many bytes, and with skipped inputs a cache line (four quads) would hold
+// little more than one quad that is used.
 template <typename Tile>
 static void winograd_gather(const WinogradArgs& a, int plane_begin, int plane_end, float* to) {
   const Extent<Tile> e(a, plane_begin, plane_end);
@@ -296,14 +296,14 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
   const auto begin_of = [&](int chunk) { return static_cast<int>(static_cast<std::int64_t>(chunk) * a.in_count / chunks); };
   const bool gaps = a.in_count < a.in_channels, many = kWideVectors && a.fetches_many;
   const int whole = e.whole();
-  // Of the filters of even chunks and of odd ones. After the last chunk the first one follows.
+  // Which cache lines of the filters are used: in even chunks and in odd ones. After the last chunk comes the first again.
   UsedLines<kWinogradChunk> used[2];
   const auto find_used = [&](int chunk, UsedLines<kWinogradChunk>& lines) {
     lines.find(a.in_list + begin_of(chunk), begin_of(chunk + 1) - begin_of(chunk), 0, Source::kFloats,
                lines_fetched(a.chunk, many));
   };
   if (gaps) find_used(0, used[0]);
-  // One place in every line of a row that is read whole. Turns that have nothing left to fetch fetch the last one again.
+  // One address in every cache line of a row of `later`. When nothing is left to prefetch, the last line is asked for again.
   std::int32_t later_places[kLaterFloats / kLine + kManyLines / 2 * kWinogradChunk];
   const int later_room = a.later.count == 0 ? 0 : a.later.lines + lines_fetched(a.chunk, many);
   for (int i = 0; i < later_room; ++i) later_places[i] = (i < a.later.lines ? i : a.later.lines - 1) * kLine;
@@ -317,9 +317,9 @@ static void multiply_fresh(const WinogradArgs& a, const Extent<Tile>& e, int pla
       const float* rows[kPanelQuads];
       for (int o = 0; o < kPanelQuads; ++o) rows[o] = weights_of<Source>(a, plane_begin + e.out(panel, o));
       prepare_panel<Source>(outs, rows, a.in_list + begin, count, a.panel, group_step);
-      // While this panel is multiplied the filters of the next one arrive: of the same chunk, of the next chunk, or of the
-      // outputs after these. Lists without gaps are left to the hardware, which foresees them. Then the rows that whoever
-      // comes next will read, a share in each turn.
+      // While this panel is multiplied, the filters of the next one are prefetched: they belong to the same chunk, to the next
+      // chunk, or to the outputs after these. Without skipped inputs the hardware does this itself. The rows of `later` follow, a
+      // share in each turn.
       const bool more = panel + 1 < e.panels, wraps = !more && chunk + 1 < chunks;
       const int next = wraps ? plane_begin : plane_begin + first + outs, left = a.out.count - next;
       const int panel_outs = more ? e.count(panel + 1) : e.count(0);

@@ -46,7 +46,7 @@ class Trainer {
     alone([&] { train_conv_backward(isa_, *team_, scratch_, shape, x.data(), w.data(), dy.data(), to_x, dw.data()); });
   }
 
-  // Maps are (n, h, w, c); see train_norm.h.
+  // Maps are (n, h, w, c); see train/norm.h.
   void norm_moments(const In<float, 4>& z, const In<float, 1>& pivot, const Out<float, 2>& sums, const Out<float, 2>& squares) {
     const NormShape shape = checked_maps(z, false, {&pivot}, {}, {&sums, &squares});
     alone([&] { penstock::norm_moments(isa_, *team_, shape, z.data(), pivot.data(), sums.data(), squares.data()); });

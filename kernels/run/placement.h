@@ -12,16 +12,17 @@ struct Placement {
   std::vector<std::int64_t> tensors;
   std::vector<OpScratch> scratch;  // of each operation
   std::vector<std::int64_t> scratch_offsets;
-  std::vector<std::int64_t> spares;  // of each convolution: memory that nobody needs meanwhile; -1: the planes it does not compute
+  std::vector<std::int64_t>
+      spares;  // of each convolution: memory that is free while it runs; -1: the planes that it does not compute
 };
 
-// Places tensors and scratch together, with room for all channels on so many threads, and says so in the program. Of the places that
-// the program came with only this counts: which results lie where an input lay, and are written over it.
+// Places tensors and scratch in one arena, with room for all channels and this many threads, and writes the offsets into the program.
+// Of the offsets that the program came with only one thing is kept: which results overwrite their input.
 void place_program(Program& program, int threads);
 
-// Closer together than the program says when gates leave channels out: fewer cache lines are touched, and more of them are near.
-// `winners`, one number a gated layer, bounds every tensor's channels before anything has run. As the program says, with room for
-// all channels, where that takes no more memory.
+// A tighter placement for runs in which gates skip channels: fewer cache lines are touched, so more of them stay in L1 and L2.
+// `winners`, one number for each gated layer, bounds the channels of every tensor before anything has run. If placing all channels
+// takes no more memory, the program's own placement is returned.
 Placement place_for(const Program& program, int threads, const std::int32_t* winners);
 
 }  // namespace penstock

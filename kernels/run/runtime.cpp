@@ -8,11 +8,11 @@
 namespace penstock {
 namespace {
 
-// Between two questions whether a run shall end, which may have to wait for other threads.
+// How often a run asks whether it should stop. Asking may have to wait for other threads.
 constexpr auto kStopInterval = std::chrono::milliseconds(100);
 
-// The first operation after which every convolution has more weights than values to use them on. From there on a weight
-// that has come from memory should serve several images before it is forgotten.
+// The first operation from which on every convolution has more weights than its feature maps have values. From there on it pays to
+// use a weight for several images while it is in the cache.
 std::size_t first_deep_op(const Program& program) {
   std::size_t deep = program.ops.size();
   for (std::size_t i = program.ops.size(); i-- > 0;) {
@@ -57,7 +57,7 @@ std::vector<std::vector<Runtime::Upcoming>> Runtime::find_upcoming(const Program
   std::vector<std::size_t> maker(program.tensors.size(), 0);
   for (std::size_t i = 0; i < program.ops.size(); ++i)
     if (program.ops[i].out >= 0) maker[static_cast<std::size_t>(program.ops[i].out)] = i;
-  // The tensors, there when operation `now` runs, whose channels become those of `t`; none if they are not known by then.
+  // The tensors that determine the channels of `t` and exist when operation `now` runs; none if some do not exist by then.
   const auto sources = [&](std::size_t now, int t) {
     std::vector<int> found, open{t};
     while (!open.empty()) {

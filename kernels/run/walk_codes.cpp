@@ -4,8 +4,7 @@
 namespace penstock {
 namespace {
 
-// The int8 algorithms follow the float32 ones in the list of names (binding.cpp).
-// Their numbers follow those of the convolutions of floats.
+// The int8 algorithms are numbered after the float32 ones, as in the list of names (binding.cpp).
 int first_int8_algorithm() { return static_cast<int>(conv_algorithms().size()) + 1; }
 
 bool is_curve(Function f) { return f == Function::silu || f == Function::gelu || f == Function::hardswish; }

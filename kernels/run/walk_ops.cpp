@@ -60,7 +60,7 @@ void Runtime::Walk::add(const Op& op) {
   std::int32_t* list = own_list(op.out);
   // Where each plane of the union comes from: its plane in either summand, or -1.
   std::int32_t *first = context_.positions.data(), *second = context_.merged.data();
-  // Without branches: who is in a list is as good as random to the processor.
+  // Without branches: whether a channel is in a list looks random to the branch predictor.
   char* const in_first = context_.fresh.data();
   char* const in_second = context_.alone.data();
   std::memset(in_first, 0, static_cast<std::size_t>(to.channels));
@@ -78,7 +78,7 @@ void Runtime::Walk::add(const Op& op) {
   }
   out.list = list;
   out.count = n;
-  // Whether a plane that has no counterpart stays as it is, and its summary too.
+  // Whether a plane that only one summand has can be copied as it is, together with its summary.
   const auto stays = [&](int t) {
     const bool same =
         op.function == Function::none || (op.function == Function::relu && runtime_.never_negative_[static_cast<std::size_t>(t)]);
@@ -165,7 +165,7 @@ void Runtime::Walk::affine(const Op& op) {
 bool Runtime::Walk::scale(const Op& op) {
   const Tensor &from = tensor(op.in), &to = tensor(op.out);
   const Live &in = live(op.in), &by = live(op.in2);
-  // Zero times such a factor is not zero, and planes of zeros are not stored.
+  // Zero times infinity is NaN, but planes of zeros are not stored and would be missed: such an image is refused.
   if (!kernels_.all_finite(by.data, by.count)) return false;
   Live& out = live(op.out);
   float* const factors = context_.saliency.data();
@@ -187,7 +187,7 @@ bool Runtime::Walk::scale(const Op& op) {
     if (to.layout == Layout::vector) out.data[p] = *plane * factors[p];
     else kernels_.affine(plane, from.shape, factors[p], 0.0f, Function::none, 0.0f, out.data + p * to.step(), to.shape);
   };
-  // In place, a plane moves down over one that others may still have to read: then the order matters.
+  // In place, a plane is written over one that may not have been read yet, so the planes are taken in order.
   if (n < in.count && out.data == in.data)
     for (int p = 0; p < n; ++p) times(p, 0);
   else each(n, n * to.step(), times);

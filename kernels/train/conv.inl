@@ -1,4 +1,4 @@
-// The kernels of train_conv.h, written once against vec.h.
+// The kernels of train/conv.h, written once against vec.h.
 #include "machine/vec.h"
 
 #include "conv/winograd_tiles.inl"

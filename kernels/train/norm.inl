@@ -1,4 +1,4 @@
-// The kernels of train_norm.h, one image each, written once against vec.h (which train_conv.inl has included).
+// The kernels of train/norm.h, one image each, written once against vec.h (which train/conv.inl has included).
 namespace penstock {
 namespace PENSTOCK_ISA {
 
@@ -26,7 +26,7 @@ PENSTOCK_INLINE void each_group(Index channels, const Work& work) {
 
 PENSTOCK_INLINE Vec where_above(Vec x, Vec yes, Vec no) { return x > zero() ? yes : no; }
 
-// h of train_norm.h, from o, g and e.
+// h of train/norm.h, from o, g and e.
 template <bool Relu>
 PENSTOCK_INLINE Vec through(Vec o, Vec g, Vec e) {
   if (Relu) return where_above(o, g + e, zero());
