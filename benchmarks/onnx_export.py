@@ -23,7 +23,7 @@ from torch import nn
 
 import penstock as ps
 from penstock.exporting import onnx_session
-from penstock.gating import gated_layers
+from penstock.measuring.contest import random_gates
 from penstock.measuring.int8 import openvino_core
 from penstock.measuring.timing import interleave
 
@@ -55,7 +55,7 @@ def measure(name: str, densities: list[float], runtime: str, seconds: float) -> 
     size = SIZES.get(name, 224)
     images = torch.randn(4, 3, size, size)
     network = getattr(ps.zoo, name)().eval()
-    gated = alive(ps.add_gates(network, images), images)
+    gated = random_gates(ps.add_gates(network, images), images)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "network.onnx")
         ps.export_onnx(network, file, images[:1])
@@ -80,22 +80,6 @@ def measure(name: str, densities: list[float], runtime: str, seconds: float) -> 
         least = times[str(density)].least
         rows.append({"density": density, "ms": least, "speed-up": full / least, "error": error[density]})
     return rows
-
-
-def alive(gated: nn.Module, images: torch.Tensor) -> nn.Module:
-    """Random gates whose winners depend on the image, and batch norms that fit these images."""
-    for _, layer in gated_layers(gated):
-        nn.init.normal_(layer.gate.weight, std=0.2 / layer.conv.in_channels**0.5)
-        nn.init.uniform_(layer.gate.bias, 0.9, 1.1)
-        nn.init.normal_(layer.shift, 0.2, 0.2)
-    for module in gated.modules():
-        module.training = isinstance(module, nn.BatchNorm2d)
-        if isinstance(module, nn.BatchNorm2d):
-            module.momentum = None
-            module.reset_running_stats()
-    with torch.no_grad():
-        gated(images)
-    return gated.eval()
 
 
 def _open(path: Path, runtime: str) -> Run:

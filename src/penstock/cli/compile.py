@@ -111,7 +111,7 @@ def run(options: Options) -> int:
 
 
 def settle(network: nn.Module, data: ImageArrays | None, shape: tuple[int, ...], options: Options) -> bool:
-    """Hang onto the network how it takes images; True, and a line on stderr, if that had to be assumed."""
+    """Set `network.preprocess`; True, and a line on stderr, if it had to be assumed."""
     if data is not None:
         return settle_preprocess(network, options.model, data, options.reading)
     small = min(shape[1:]) < _SMALL

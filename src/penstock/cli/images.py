@@ -116,7 +116,7 @@ def _numbers(option: str, text: str) -> tuple[float, ...]:
 def settle_preprocess(
     network: nn.Module, model: str, data: Images, reading: ReadOptions, quiet: bool = False
 ) -> bool:
-    """Hang onto the network how it takes images; True, and a line on stderr, if that had to be assumed."""
+    """Set `network.preprocess`; True, and a line on stderr, if it had to be assumed."""
     return assume_preprocess(network, model, data.preprocess, f"{data.name}'s", reading, quiet)
 
 
@@ -128,7 +128,7 @@ def assume_preprocess(
     reading: ReadOptions | None = None,
     quiet: bool = False,
 ) -> bool:
-    """The same, where no data set says what to assume. whose: what does; reading: None for a teacher."""
+    """The same with `assumed`, which the message calls `whose`. reading: None for a teacher."""
     given = None if reading is None else reading.preprocess()
     if given is not None:
         network.preprocess = given  # type: ignore[assignment]

@@ -200,7 +200,7 @@ def random_cut(
     area = smallest_area + (1 - smallest_area) * share
     ratio = math.exp((2 * bend - 1) * _SQUEEZE)
     full_width, full_height = picture.size
-    # Both sides at most the whole, so that very long pictures need no second try.
+    # Clamped to the whole picture: very long ones would otherwise need another draw.
     width = min(1.0, math.sqrt(area * ratio * full_height / full_width))
     height = min(1.0, math.sqrt(area / ratio * full_width / full_height))
     # A JPEG decodes at a half, a quarter or an eighth of its size in a fraction of the time.

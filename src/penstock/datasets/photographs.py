@@ -32,7 +32,7 @@ from penstock.datasets.protocol import Batch, Own, whole
 from penstock.errors import DataError
 from penstock.files import write_atomically
 
-_LONGEST = 4  # a longer side than so many shorter ones is cut off at both ends
+_LONGEST = 4  # longer side / shorter side, at most; a longer picture is cut at both ends
 _AT_ONCE = 256
 
 Decoded = Callable[[int, int], None]

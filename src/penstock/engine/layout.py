@@ -67,8 +67,8 @@ def _choose_halos(network: Network) -> None:
         if isinstance(step, Conv):
             source = network.values[step.inputs[0]]
             source.halo = max(source.halo, *step.padding)
-    # A convolution that adds works in the memory of its addend, so both must lie alike; chains of blocks need
-    # this from the last to the first.
+    # A convolution that adds writes over its addend, so the two need the same halo. In a chain of residual
+    # blocks the halo of the last block reaches the first, hence the pass from back to front.
     for step in [*reversed(network.steps), *network.steps]:
         if isinstance(step, Conv) and len(step.inputs) == 2:
             skip, result = network.values[step.inputs[1]], network.values[step.output]

@@ -35,7 +35,7 @@ from penstock.quantizing import Ranges
 _RECTIFIED = frozenset({"relu", "relu6"})
 _POSITIVE = frozenset({"relu", "relu6", "sigmoid", "hardsigmoid"})
 _FOLLOWS = (Pool, Add, Concat, Affine, Scale)
-_FEWEST = 5  # channels of a map of codes, unless it is the image
+_FEWEST = 5  # a quantised map other than the image has at least this many channels
 _MOST_TAPS = 256
 _LEAST, _MOST = 1e-15, 1e15  # scales, as kernels/run/program.cpp accepts them
 

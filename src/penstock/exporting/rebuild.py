@@ -24,8 +24,8 @@ from penstock.surgery.operators import use_of_module
 from penstock.surgery.shrink import REPORT
 from penstock.surgery.trace import annotate_shapes
 
-# What may be computed without asking: an image of 3 × 256 × 256 values, and a dense network of a few times
-# the file's own values (a cut one was larger before) or of 16 MB.
+# A file may not make us compute more than its size accounts for. The example image has at most 3 × 256 × 256
+# values, the dense network at most 8 times the file's own (a cut network was larger before), or 16 MB.
 _MOST_PIXELS = 1 << 18
 _MOST_TIMES, _MOST_VALUES = 8, 1 << 22
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.accounting import Account
+from penstock.accounting import Account, LayerAccount
 from penstock.reporting.numbers import mebibytes, short_count, short_time, times
 from penstock.reporting.skipping import SkipMap
 from penstock.reporting.tables import NOTHING, Cell, Column, Table, figure, word
@@ -62,42 +62,37 @@ def network_cost(
 ) -> NetworkCost:
     """A column from an account; with `maps` also the channels that remain without the never-used ones, with
     `milliseconds` (layer by layer) also a column of these."""
-    timed = milliseconds or {}
     remaining = {one.layer: one.remaining for one in maps}
-    return NetworkCost(
-        method,
-        tuple(
-            LayerCost(
-                layer.name,
-                _size(layer.output_size),
-                layer.macs,
-                layer.active_out,
-                remaining.get(layer.name),
-                timed.get(layer.name),
-            )
-            for layer in account.layers
-        ),
-    )
+    return _column(method, account, lambda layer: (layer.macs, layer.active_out), remaining, milliseconds)
 
 
 def original_cost(
     method: str, account: Account, milliseconds: Mapping[str, float] | None = None
 ) -> NetworkCost:
     """The column of the network that the account's network was before it got gates."""
+    return _column(method, account, lambda layer: (layer.dense_macs, layer.out_channels), {}, milliseconds)
+
+
+def _column(
+    method: str,
+    account: Account,
+    count: Callable[[LayerAccount], tuple[float, float]],
+    remaining: Mapping[str, int],
+    milliseconds: Mapping[str, float] | None,
+) -> NetworkCost:
+    """count: a layer's MACs and channels."""
     timed = milliseconds or {}
-    return NetworkCost(
-        method,
-        tuple(
-            LayerCost(
-                layer.name,
-                _size(layer.output_size),
-                layer.dense_macs,
-                layer.out_channels,
-                milliseconds=timed.get(layer.name),
-            )
-            for layer in account.layers
-        ),
+    layers = (
+        LayerCost(
+            layer.name,
+            _size(layer.output_size),
+            *count(layer),
+            remaining.get(layer.name),
+            timed.get(layer.name),
+        )
+        for layer in account.layers
     )
+    return NetworkCost(method, tuple(layers))
 
 
 def memory_cost(network: str, account: Account) -> MemoryCost:

@@ -22,9 +22,9 @@ from penstock.search.costs import Cost, MacCost, measure_time_cost
 from penstock.search.exchange import Grid, exchange, uniform_density
 from penstock.search.quality import Judge, gather, read_log
 
-_COUNTED = 8  # images whose lists tell what densities cost
-_NEAR = 0.015  # corrections end within this share of a budget of milliseconds
-_TURNS = 6  # corrections of the predicted milliseconds by measured ones
+_COUNTED = 8  # MACs are counted on this many images
+_NEAR = 0.015  # measured milliseconds this close to the budget (as a share of it) are good enough
+_TURNS = 6  # how often densities are corrected by measured milliseconds, at most
 Say = Callable[[str], None]
 
 
@@ -44,10 +44,10 @@ class Budget:
     full_top1: float
     uniform: float  # the uniform density of the same cost
     uniform_top1: float
-    chosen_on: int  # images that densities were chosen by
-    reported_on: int  # other images, that the accuracies above are of
+    chosen_on: int  # number of images on which the densities were chosen
+    reported_on: int  # number of other images, on which the accuracies above were measured
     evaluations: int
-    losses: tuple[float, ...]  # on the images that chose: the uniform start, then after every round
+    losses: tuple[float, ...]  # on the images chosen_on counts: of the uniform start, then after each round
 
     def apply(self, network: nn.Module) -> None:
         """Set these densities in a network with the same gated layers."""

@@ -28,7 +28,7 @@ Cost = Callable[[Densities], float]
 Reals = npt.NDArray[np.float64]
 
 _RANDOM_PROFILES = 12  # besides the uniform ones
-_REPEATS = 7  # runs of one profile, of which the least counts
+_REPEATS = 7  # each profile is timed this often, and the least time counts
 
 
 @dataclass(frozen=True)

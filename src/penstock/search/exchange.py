@@ -18,7 +18,7 @@ from penstock.search.costs import Cost, Densities
 
 Loss = Callable[[Densities], float]
 
-_TRIALS = 8  # moves whose loss is evaluated in one round before it gives up
+_TRIALS = 8  # a round ends after this many moves without a lower loss
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,13 @@ def _improve(
                 continue
             trial = {**now, name: moved}
             moves.append(_Move(name, moved, loss(trial) - now_loss, cost(trial) - now_cost))
-    # Raising alone, where there is room; else a layer pays for another.
+    # Where the budget has room, one density is raised alone; otherwise a lowered layer pays for it.
     trials = [(a.loss, {**now, a.layer: a.density}) for a in up if now_cost + a.cost <= budget]
     room = budget - now_cost
     for a, b in itertools.product(down, up):
         if a.layer == b.layer:
             continue
-        # As many notches up as one down pays for, and as many down as one up costs; losses taken as linear.
+        # Either one notch down pays for several up, or one up needs several down. Losses are taken as linear.
         ups = math.floor((room - a.cost) / b.cost) if b.cost > 0 else 1
         downs = math.ceil((b.cost - room) / -a.cost) if a.cost < 0 else 1
         for lower, higher in {(1, max(1, ups)), (max(1, downs), 1)}:

@@ -1,4 +1,4 @@
-"""The traced network: torch.fx's GraphModule, which keeps what a user or a checkpoint hung onto the network.
+"""The traced network: a torch.fx GraphModule that keeps what a user or a checkpoint attached to the network.
 
     network.definition   which call made it, so that a checkpoint can name it
     network.preprocess   from raw images to its input

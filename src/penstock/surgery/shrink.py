@@ -164,7 +164,7 @@ def _cut_module(module: nn.Module, outputs: Tensor, inputs: Tensor | None = None
     narrower = isinstance(module, GatedConv2d) and len(outputs) < module.shift.shape[-1]
     if narrower:
         assert isinstance(module, GatedConv2d)
-        module.drop_levels()  # what the others know of their densities no longer fits
+        module.drop_levels()  # the statistics of the other levels no longer fit
     for name, axis in cutting.outputs.items():
         _cut_tensor(module, name, outputs, axis)
     for name, axis in cutting.inputs.items() if inputs is not None else ():
@@ -173,7 +173,7 @@ def _cut_module(module: nn.Module, outputs: Tensor, inputs: Tensor | None = None
     cutting.refit(module)
     if narrower:
         assert isinstance(module, GatedConv2d)
-        # As many winners as before: those that are gone never won anything.
+        # The number of winners stays: the removed channels never won.
         module.density = min(1.0, int(module.winners) / len(outputs))
 
 

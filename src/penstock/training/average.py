@@ -18,7 +18,7 @@ class WeightAverage:
 
     def update(self, network: nn.Module) -> None:
         """Take one step's weights in."""
-        # A short history at first, so that the average does not drag the random start along.
+        # The decay grows with the number of updates, so that the random start is soon forgotten.
         self.updates += 1
         weight = 1 - min(self.decay, (1 + self.updates) / (10 + self.updates))
         names, live = zip(*_floating(network), strict=True)

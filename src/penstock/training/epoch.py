@@ -38,11 +38,11 @@ class Step:
 def run_epoch(run: Run, epoch: int, on_step: Callable[[Step], None] | None) -> Part | None:
     """Take every step of the epoch that is left; None if the time ran out first, with the state saved."""
     recipe, processes = run.recipe, run.processes
-    # Sums add up over the processes, so only one of them goes on from those of an interrupted epoch.
+    # Sums of all processes are added up, so only the main one continues those of an interrupted epoch.
     part = run.state.part if processes.main else Part(steps=run.state.part.steps)
     begin = time.perf_counter() - part.seconds
     draw = torch.Generator().manual_seed(recipe.seed * 100_003 + epoch)
-    # Apart from the images' chances, so that runs with other densities see the same images.
+    # A generator of its own, so that runs with other densities see the same images in the same order.
     draw_densities = torch.Generator().manual_seed(recipe.seed * 100_003 + epoch + 500_000_003)
     order = torch.randperm(len(run.train_data), generator=draw).split(recipe.batch_size)
     if part.steps:
@@ -104,7 +104,7 @@ def take_step(
         pixels, labels = (whole[piece].to(processes.device) for whole in batch[:2])
         x = run.prepare(pixels).contiguous(memory_format=run.layout)
         if run.drawn:
-            # The batch is in random order, so the densities need not be; norms go by level.
+            # Norms with levels want the images of a level side by side; the images are shuffled anyway.
             set_image_densities(run.network, own[piece].sort().values)
         with run.arithmetic:
             taught = None

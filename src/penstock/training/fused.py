@@ -98,11 +98,11 @@ class FusedLayers(Arithmetic):
         values = saliency.detach()
         spread = self.noise * values.std(dim=1, correction=0, keepdim=True)
         noisy = values + spread * torch.randn_like(values)
-        # Winners are the largest magnitudes, so what noise made negative must stay the smallest.
+        # Winners are the largest magnitudes: shifted, so that what noise made negative does not win.
         return winners_take_all(saliency, counts, noisy - noisy.amin(dim=1, keepdim=True))
 
     def summarise(self, x: Tensor, summary: str) -> Tensor:
-        # The type keeps tracers out: they stand for x with an object of their own.
+        # Tracers pass a proxy for x, which is not of type Tensor; they take the plain form.
         plain = type(x) is not Tensor or not x.requires_grad or torch.compiler.is_compiling()
         if summary != "l1" or plain:
             return super().summarise(x, summary)
@@ -129,7 +129,7 @@ def fits(z: Tensor, gains: Tensor, norm: nn.Module) -> bool:
     Tracers, compilers, hooks, other devices and mixed types take the plain form.
     """
     return (
-        type(z) is Tensor  # a tracer stands for z with an object of its own
+        type(z) is Tensor  # not the proxy of a tracer
         and torch.is_grad_enabled()
         and gains.requires_grad
         and z.device.type == "cpu"

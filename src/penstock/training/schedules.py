@@ -58,7 +58,7 @@ def image_densities(recipe: Recipe, share: float, images: int, generator: torch.
 
 
 def _around_levels(recipe: Recipe, low: float, images: int, generator: torch.Generator) -> Tensor:
-    """Every level has its share of the images, some of them at the level, the others from around it."""
+    """Each level gets its share of the images; of these, `any_near` are jittered around its density."""
     levels, weights = recipe.gates.levels(), torch.tensor(recipe.gates.level_weights())
     ends = weights.cumsum(0) / weights.sum()
     places = (torch.randperm(images, generator=generator) + 0.5) / images

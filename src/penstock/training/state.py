@@ -157,7 +157,7 @@ def resume(
         network.load_state_dict(parts["model"])
         for name, parameter in network.named_parameters():
             if name in parts["momentum"]:
-                # The layout of a buffer decides the order of sums: keep it as an uninterrupted run has it.
+                # The memory layout decides the order of sums: it must be that of an uninterrupted run.
                 buffer = torch.empty_like(parameter).copy_(parts["momentum"][name])
                 optimiser.state[parameter]["momentum_buffer"] = buffer.detach()
         if average is not None:

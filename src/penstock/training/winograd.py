@@ -20,10 +20,10 @@ from penstock.training.taps import conv3x3_by_taps, out_side, products
 _CHANNELS = 16  # the width of the kernels' blocks
 _TILE = 4
 _WORTH = 1.9
-"""Least saving in multiplications, of the 4 that whole tiles give: what is left pays for the transforms."""
-# Where taps are faster; measured on Zen 3 with batches of 64 and 256 to 512 channels.
-_FEW_PIXELS = 16  # of the output of a strided layer
-_FEW_PRODUCTS = 54  # of pixels and taps, for each tile that Winograd would have
+"""Winograd is used where it saves at least this factor of multiplications; whole tiles save 4."""
+# Below these, a product for each tap is faster; measured on Zen 3, batches of 64, 256 to 512 channels.
+_FEW_PIXELS = 16  # output pixels of a strided layer
+_FEW_PRODUCTS = 54  # pairs of an output pixel and a tap, for each tile of Winograd
 
 
 class _Convolution(torch.autograd.Function):

@@ -154,7 +154,7 @@ class Gates:
         rho = self.densities.row(layer, by_level, "rho")
         saliency = w.op("Relu", w.op("Gemm", summary, predictor, rho))
         count = self.densities.count(layer)
-        # Equal saliencies go to the lower index, sorted or not; sorting is left out where nobody looks at it.
+        # TopK gives ties to the lower index, sorted or not, so it sorts only where the order is read.
         settings = {"axis": 1, "largest": 1, "sorted": int(self.ranked)}
         gains, chosen = w.op_with("TopK", (saliency, count), 2, **settings)
         return gains, chosen

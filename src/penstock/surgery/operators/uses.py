@@ -47,7 +47,7 @@ class Use:
             return type(self.module).__name__
         assert self.node is not None
         target = self.node.target
-        # A function of the user's own may have the name of one of torch's, so it is called by its full name.
+        # The full name, because a function of the user may be called like one of torch.
         full = f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
         return bare_name(self.node) or full
 
