@@ -21,7 +21,10 @@ from penstock.surgery.operators.layers import BATCH_NORM, CONV, LINEAR, MAX_POOL
 
 SOURCE = Path(penstock.__file__).parent
 # Every room that walks a traced network.
-WALKERS = ("surgery", "accounting", "pruning", "engine", "exporting/onnx", "training")
+WALKERS = (
+    "surgery", "accounting", "training", "pruning", "quantizing",
+    "engine", "search", "exporting", "measuring",
+)  # fmt: skip
 # Classes that are also the types of data: code may say that a variable is a convolution.
 TYPES = {kind.__name__ for row in TABLE if row.kind in (Kind.WEIGHT, Kind.NORM) for kind in row.modules}
 CLASSES = {kind.__name__ for row in TABLE for kind in row.modules} - TYPES - {"GatedConv2d"}
@@ -32,6 +35,7 @@ ALLOWED = {
     "engine/fuse.py": "the program's own functions, whose numbers the kernels share",
     "engine/quantise.py": "the program's own functions, whose numbers the kernels share",
     "engine/encode.py": "the fields of a program's operations",
+    "exporting/libraries.py": "the mean of a network's preprocessing",
     "training/state.py": "the types of a record's fields",
     "training/choices.py": "the learning rate's schedules, one of which is linear",
     "training/schedules.py": "the learning rate's schedules, one of which is linear",
