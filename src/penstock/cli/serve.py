@@ -40,14 +40,14 @@ class Options:
     demo: bool = False
     """Serve the shipped CIFAR-10 network."""
     json: bool = False
-    """Print where the server listens as one JSON line, and log as JSON lines."""
+    """Print where the server listens as one JSON line, and log as JSON lines on stderr."""
 
 
 def run(options: Options) -> int:
     for module in ("starlette", "uvicorn", "prometheus_client"):
         import_extra(module, "serve")
     from penstock.serving.app import make_app
-    from penstock.serving.process import listen
+    from penstock.serving.process import listen, log_to_stderr
     from penstock.serving.service import Served, Settings
 
     floor, ceiling = parse_range(options.density)
@@ -77,6 +77,7 @@ def run(options: Options) -> int:
             f"two files have one name ({', '.join(names)}): models are told apart by it; rename one"
         )
     served = {path.stem: Served(path, settings) for path in files}
+    log_to_stderr(options.json)
     say(options, served)
     listen(make_app(served, settings), options.host, options.port)
     return 0

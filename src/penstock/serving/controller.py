@@ -33,11 +33,8 @@ _RISE = 8.0  # seconds from floor to ceiling
 _WINDOW = 1.0  # seconds of latencies that the percentile is of
 _EASE, _LEAST_EASE, _RECOVER = 0.85, 0.3, 0.05  # of the limit: a step down, the least, and up a second
 _BETWEEN = 0.2  # seconds between two steps down
-_REFRESH = 0.05  # seconds for which a percentile is good: sorting takes longer than it tells
 _BRIEF = 0.004  # seconds for which a density is good while the queue does not grow
-_REFRESH = (
-    0.05  # seconds for which a percentile is good: sorting for every request would cost more than it tells
-)
+_REFRESH = 0.05  # seconds for which a percentile is good: sorting for every request would cost too much
 
 
 @dataclass
