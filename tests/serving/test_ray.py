@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ pytest.importorskip("ray.serve")
 parquet = pytest.importorskip("pyarrow.parquet")
 httpx = pytest.importorskip("httpx")
 
-from tests.serving.served import CLASSES, free_port, picture, write_network  # noqa: E402
+from tests.serving.served import CLASSES, free_port, picture  # noqa: E402
 
 import penstock_runtime as pr  # noqa: E402
 
@@ -35,11 +34,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
     yield ray
     ray.shutdown()
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_network(tmp_path_factory.mktemp("ray") / "small.penstock")
 
 
 def test_replicas_answer_as_the_engine_does(cluster: Any, network: Path) -> None:
@@ -88,7 +82,25 @@ def test_a_folder_becomes_rows_and_the_rest_is_done_later(
     assert rows["3.png"]["probability"] == pytest.approx(guess.probability, abs=1e-5)
     sorted(out.glob("*.parquet"))[1].unlink()
     assert classify_all(network, paths, out, density=0.5, workers=2, piece=3) == 1
-    shutil.rmtree(out)
+    # An image less: the piece that held it is made anew, and no image has two rows.
+    (folder / "6.png").unlink()
+    assert classify_all(network, list_images(str(folder)), out, density=0.5, workers=2, piece=3) == 1
+    left = [row["path"] for part in out.glob("*.parquet") for row in parquet.read_table(part).to_pylist()]
+    assert sorted(Path(path).name for path in left) == sorted({*rows} - {"6.png"})
+    with pytest.raises(ValueError, match="another network or density"):
+        classify_all(network, paths, out, density=1.0, workers=2, piece=3)
+
+
+def test_a_folder_and_its_address_hold_the_same_images(tmp_path: Path) -> None:
+    from penstock.serving.batch import list_images
+
+    (tmp_path / "in").mkdir()
+    for name in ("b.png", "A.JPG", "in/c.webp", "notes.txt"):
+        (tmp_path / name).write_bytes(b"")
+    names = ["A.JPG", "b.png", "in/c.webp"]
+    assert list_images(str(tmp_path)) == [f"{tmp_path}/{name}" for name in names]
+    assert list_images(f"file://{tmp_path}") == [f"file://{tmp_path}/{name}" for name in names]
+    assert list_images(str(tmp_path / "b.png")) == [str(tmp_path / "b.png")]
 
 
 def test_a_source_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ class Options:
     """Requests computed side by side; 0 takes one for each core."""
     max_mb: float = 16.0
     """The largest body that is taken."""
+    body_seconds: float = 10.0
+    """Seconds within which a request's body must have arrived."""
     demo: bool = False
     """Serve the shipped CIFAR-10 network."""
     json: bool = False
@@ -55,6 +57,9 @@ def run(options: Options) -> int:
         raise InputError(f"--percentile: expected 50 up to 99.9, got {options.percentile:g}")
     if not options.target_ms > 0:
         raise InputError(f"--target-ms: expected milliseconds above 0, got {options.target_ms:g}")
+    if not options.max_mb > 0 or not options.body_seconds > 0:
+        given = f"{options.max_mb:g}, --body-seconds {options.body_seconds:g}"
+        raise InputError(f"--max-mb {given}: expected both above 0")
     files = [*options.files, *([demo_file()] if options.demo else [])]
     if not files:
         raise InputError("no file to serve: name one that `penstock compile` wrote, or give --demo")
@@ -65,6 +70,7 @@ def run(options: Options) -> int:
         percentile=options.percentile / 100,
         workers=options.workers or len(os.sched_getaffinity(0)),
         most_bytes=int(options.max_mb * 2**20),
+        timeout=options.body_seconds,
     )
     for path in files:
         if not path.is_file():

@@ -60,12 +60,13 @@ class App:
 
     @contextlib.asynccontextmanager
     async def life(self, app: Starlette) -> AsyncIterator[None]:
-        watching = asyncio.create_task(self._watch())
+        watching = asyncio.create_task(self.watch())
         yield
         watching.cancel()
         await asyncio.gather(*(asyncio.to_thread(one.scheduler.close) for one in self.served.values()))
 
-    async def _watch(self) -> None:
+    async def watch(self) -> None:
+        """Take up files that change, for ever."""
         while True:
             await asyncio.sleep(_CHECK_FILES)
             for one in self.served.values():
