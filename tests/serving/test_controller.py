@@ -79,6 +79,18 @@ def test_a_light_load_keeps_the_ceiling() -> None:
     assert min(answer.density for answer in answers) == 1.0
 
 
+def test_what_is_long_past_is_forgotten_while_nobody_asks() -> None:
+    controller = Controller(20.0, 0.3, 1.0, service, 1)
+    for i in range(400):  # a rush that even the floor does not hold
+        controller.arrive(i / 400)
+        density = controller.density(i / 400, 100, 200.0)
+        controller.finish(i / 400, 200.0, service(density), density)
+    assert controller.density(1.0, 0) == pytest.approx(0.3, abs=0.01)
+    assert controller.latency(1.0) == 200.0
+    assert controller.latency(10.0) == 0.0
+    assert controller.density(30.0, 0) == 1.0
+
+
 @given(
     st.floats(1.0, 200.0),
     st.floats(0.05, 1.0),

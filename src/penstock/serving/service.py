@@ -124,12 +124,12 @@ class Served:
         self.reloads += 1
         log.info("%s: reloaded", fresh.path)
 
-    def accuracy(self) -> tuple[float | None, float | None]:
-        """Top-1 percent at the density of now, and what that gives away against the ceiling."""
+    def accuracy(self, density: float) -> tuple[float | None, float | None]:
+        """Top-1 percent at a density, and what that gives away against the ceiling."""
         curve = self.model.accuracy
         if curve is None:
             return None, None
-        now = curve(self.scheduler.density)
+        now = curve(density)
         return now, curve(self.settings.ceiling) - now
 
 
