@@ -13,6 +13,7 @@ from typing import Annotated
 
 import tyro
 
+from penstock import __version__
 from penstock.errors import DensityError, InputError, import_extra
 
 _DEMO = "m_cifarnet-cifar10-any"
@@ -116,7 +117,7 @@ def parse_range(text: str) -> tuple[float, float]:
 def demo_file() -> Path:
     """The shipped network, compiled once into the user's cache by a process of its own: it needs PyTorch."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
-    path = cache / f"{_DEMO}.penstock"
+    path = cache / __version__ / f"{_DEMO}.penstock"
     if not path.exists():
         print(f"compiling {_DEMO} to {path}", file=sys.stderr, flush=True)
         command = [sys.executable, "-m", "penstock.cli.main", "compile", _DEMO, "--data", "sample"]
