@@ -15,6 +15,7 @@ import asyncio
 import json
 import tempfile
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ class Options:
     soak: float = 0.0
     """Minutes of steady load instead of the step."""
     load: float = 0.8
-    """Of what density 1 carries at the soak's beginning."""
+    """The soak's share of what one thread then carries at density 1."""
     out: Path = RESULTS
 
 
@@ -116,36 +117,48 @@ def timeline(replies: list[Reply], width: float = 0.5) -> list[tuple[float, floa
 
 
 def soak(name: str, file: Path, options: Options) -> dict[str, Any]:
-    """Steady load for a long time: errors, and the server's memory minute by minute."""
+    """Steady load for a long time: errors, and the server's memory every ten seconds.
+
+    What one thread carries is measured again before every minute, so that the share stays what it says while
+    other programs come and go.
+    """
     side, alone = cost(file)
-    rate = options.load * carried_now(file)
     process, port = serve_network(file, 20.0 if alone < 5 else 100.0, "0.2..1.0")
-    load = Load(port, infer_request(name, side))
     megabytes: list[tuple[float, float]] = []
+    minutes: list[dict[str, float]] = []
     statuses: dict[int, int] = {}
-    latest: list[float] = []
-    retried = 0
     begin = time.perf_counter()
-    while (minute := (time.perf_counter() - begin) / 60) < options.soak:
-        seconds = min(60.0, 60 * (options.soak - minute))
-        replies = asyncio.run(load.run([(seconds, rate)], seed=len(megabytes), forgive=1.0))
+    while (left := 60 * options.soak - 60 * len(minutes)) > 0:
+        rate = options.load * carried_now(file, 2.0)
+        load = Load(port, infer_request(name, side))
+        watched = watch(load.run([(min(60.0, left), rate)], len(minutes), forgive=1.0), process.pid, begin)
+        replies, found = asyncio.run(watched)
+        megabytes += found
         for reply in replies:
             statuses[reply.status] = statuses.get(reply.status, 0) + 1
-        latest.append(p95(replies))
-        retried += load.retried
-        load = Load(port, load.request)
-        megabytes.append(((time.perf_counter() - begin) / 60, resident(process.pid)))
-        said = f"{megabytes[-1][1]:.1f} MB, {statuses}, p95 {latest[-1]:.1f} ms"
-        print(f"{megabytes[-1][0]:.1f} min: {said}", flush=True)
+        density = float(np.mean([reply.density for reply in replies]))
+        row = {"requests_a_second": rate, "p95": p95(replies), "density": density, "retried": load.retried}
+        minutes.append(row)
+        print(f"{len(minutes)} min: {megabytes[-1][1]:.1f} MB, {statuses}, {row}", flush=True)
     stop(process)
-    return {
-        "network": name,
-        "requests_a_second": rate,
-        "statuses": statuses,
-        "retried": retried,
-        "megabytes": megabytes,
-        "p95": latest,
-    }
+    return {"network": name, "statuses": statuses, "minutes": minutes, "megabytes": megabytes}
+
+
+async def watch(
+    work: Coroutine[Any, Any, list[Reply]], pid: int, begin: float
+) -> tuple[list[Reply], list[tuple[float, float]]]:
+    """Do the work; besides, (minutes from the beginning, memory of a process in MB) every ten seconds."""
+    found = []
+
+    async def sample() -> None:
+        while True:
+            await asyncio.sleep(10)
+            found.append(((time.perf_counter() - begin) / 60, resident(pid)))
+
+    sampling = asyncio.create_task(sample())
+    replies = await work
+    sampling.cancel()
+    return replies, found
 
 
 def carried_now(file: Path, seconds: float = 5.0) -> float:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from PIL import Image
 import penstock as ps
 
 CLASSES = ("cat", "dog", "frog", "ship")
+IMAGES = np.random.default_rng(0).standard_normal((2, 3, 16, 16), np.float32)
 
 
 def write_network(path: Path, seed: int = 0) -> Path:
@@ -97,3 +99,8 @@ def wait_for(port: int) -> None:
         except OSError:
             time.sleep(0.05)
     raise AssertionError("the server did not start")
+
+
+def infer(client: Any, images: np.ndarray, **parameters: float) -> Any:
+    tensor = {"name": "images", "datatype": "FP32", "shape": list(images.shape), "data": images.tolist()}
+    return client.post("v2/models/small/infer", json={"inputs": [tensor], "parameters": parameters})

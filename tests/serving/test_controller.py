@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.serving.controller import Controller
-from penstock.serving.simulation import Answer, percentile, poisson, simulate
+from penstock.serving.simulation import Answer, carried, percentile, poisson, simulate
 
 
 def service(density: float) -> float:
@@ -77,6 +77,23 @@ def test_a_light_load_keeps_the_ceiling() -> None:
     controller = Controller(50.0, 0.3, 1.0, service, 2)
     answers = simulate(controller, poisson(lambda _: 20.0, 30))
     assert min(answer.density for answer in answers) == 1.0
+
+
+def test_a_lower_floor_carries_more_than_density_1_can_and_less_than_it_can_itself() -> None:
+    fixed, floored = (carried(1, service, 20.0, floor) for floor in (1.0, 0.5))
+    assert 0 < fixed < 1000 / service(1.0) < floored < 1000 / service(0.5)
+
+
+def test_what_is_long_past_is_forgotten_while_nobody_asks() -> None:
+    controller = Controller(20.0, 0.3, 1.0, service, 1)
+    for i in range(400):  # a rush that even the floor does not hold
+        controller.arrive(i / 400)
+        density = controller.density(i / 400, 100, 200.0)
+        controller.finish(i / 400, 200.0, service(density), density)
+    assert controller.density(1.0, 0) == pytest.approx(0.3, abs=0.01)
+    assert controller.latency(1.0) == 200.0
+    assert controller.latency(10.0) == 0.0
+    assert controller.density(30.0, 0) == 1.0
 
 
 @given(

@@ -22,6 +22,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     (folder / "cat.png").write_bytes(picture())
     with chromium(folder / "profile") as browser, server(network) as (address, _):
         browser.get(address)
+        assert not browser.find_element("id", "cost").is_displayed()  # nothing is known yet
         browser.find_element("id", "file").send_keys(str(folder / "cat.png"))
         yield browser
 
@@ -68,6 +69,8 @@ def test_the_server_shows_itself(page: Any) -> None:
 def test_it_fits_phones_and_desktops_in_light_and_dark(page: Any, width: int, scheme: str) -> None:
     show(page, width, 800, scheme)
     assert page.execute_script("return document.documentElement.scrollWidth") <= width
+    letters = "return document.querySelector('#chart text').getBoundingClientRect().height"
+    assert page.execute_script(letters) >= 11
     colours = page.execute_script(
         "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor].map(c => "
         "c.match(/[\\d.]+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0))"

@@ -19,10 +19,10 @@ import tyro
 from torch import nn
 
 from penstock.cli.images import ReadOptions, settle_preprocess
-from penstock.cli.layers import PruneRecipe, plain_recipe
 from penstock.cli.models import find_model
 from penstock.cli.progress import TrainingDisplay
 from penstock.cli.prune_report import curves, report, show_methods, show_report, show_sensitivity
+from penstock.cli.recipes import PruneRecipe, plain_recipe
 from penstock.cli.sources import choose, remember
 from penstock.cli.trainable import find_data, find_teacher
 from penstock.datasets import preprocess_of

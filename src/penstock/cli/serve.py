@@ -13,6 +13,7 @@ from typing import Annotated
 
 import tyro
 
+from penstock import __version__
 from penstock.errors import DensityError, InputError, import_extra
 
 _DEMO = "m_cifarnet-cifar10-any"
@@ -37,17 +38,19 @@ class Options:
     """Requests computed side by side; 0 takes one for each core."""
     max_mb: float = 16.0
     """The largest body that is taken."""
+    body_seconds: float = 10.0
+    """Seconds within which a request's body must have arrived."""
     demo: bool = False
     """Serve the shipped CIFAR-10 network."""
     json: bool = False
-    """Print where the server listens as one JSON line, and log as JSON lines."""
+    """Print where the server listens as one JSON line, and log as JSON lines on stderr."""
 
 
 def run(options: Options) -> int:
     for module in ("starlette", "uvicorn", "prometheus_client"):
         import_extra(module, "serve")
     from penstock.serving.app import make_app
-    from penstock.serving.process import listen
+    from penstock.serving.process import listen, log_to_stderr
     from penstock.serving.service import Served, Settings
 
     floor, ceiling = parse_range(options.density)
@@ -55,6 +58,9 @@ def run(options: Options) -> int:
         raise InputError(f"--percentile: expected 50 up to 99.9, got {options.percentile:g}")
     if not options.target_ms > 0:
         raise InputError(f"--target-ms: expected milliseconds above 0, got {options.target_ms:g}")
+    if not options.max_mb > 0 or not options.body_seconds > 0:
+        given = f"{options.max_mb:g}, --body-seconds {options.body_seconds:g}"
+        raise InputError(f"--max-mb {given}: expected both above 0")
     files = [*options.files, *([demo_file()] if options.demo else [])]
     if not files:
         raise InputError("no file to serve: name one that `penstock compile` wrote, or give --demo")
@@ -65,6 +71,7 @@ def run(options: Options) -> int:
         percentile=options.percentile / 100,
         workers=options.workers or len(os.sched_getaffinity(0)),
         most_bytes=int(options.max_mb * 2**20),
+        timeout=options.body_seconds,
     )
     for path in files:
         if not path.is_file():
@@ -77,6 +84,7 @@ def run(options: Options) -> int:
             f"two files have one name ({', '.join(names)}): models are told apart by it; rename one"
         )
     served = {path.stem: Served(path, settings) for path in files}
+    log_to_stderr(options.json)
     say(options, served)
     listen(make_app(served, settings), options.host, options.port)
     return 0
@@ -109,7 +117,7 @@ def parse_range(text: str) -> tuple[float, float]:
 def demo_file() -> Path:
     """The shipped network, compiled once into the user's cache by a process of its own: it needs PyTorch."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
-    path = cache / f"{_DEMO}.penstock"
+    path = cache / __version__ / f"{_DEMO}.penstock"
     if not path.exists():
         print(f"compiling {_DEMO} to {path}", file=sys.stderr, flush=True)
         command = [sys.executable, "-m", "penstock.cli.main", "compile", _DEMO, "--data", "sample"]

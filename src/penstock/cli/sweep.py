@@ -21,9 +21,9 @@ from torch import nn
 from penstock.accounting import account
 from penstock.cli.images import ReadOptions, settle_preprocess
 from penstock.cli.keeping import prepare_process, train_and_keep
-from penstock.cli.layers import SweepRecipe, plain_recipe
 from penstock.cli.models import CHECKPOINT, find_model
 from penstock.cli.progress import TrainingDisplay
+from penstock.cli.recipes import SweepRecipe, plain_recipe
 from penstock.cli.sources import choose, remember
 from penstock.cli.trainable import example_of, find_data, find_teacher
 from penstock.datasets import Images, preprocess_of

@@ -19,9 +19,9 @@ import tyro
 
 from penstock.cli.images import ReadOptions, settle_preprocess
 from penstock.cli.keeping import prepare_process, train_and_keep
-from penstock.cli.layers import TrainRecipe, plain_recipe
 from penstock.cli.models import CHECKPOINT, find_model
 from penstock.cli.progress import TrainingDisplay
+from penstock.cli.recipes import TrainRecipe, plain_recipe
 from penstock.cli.sources import choose, remember
 from penstock.cli.trainable import find_data, find_teacher, with_gates
 from penstock.training import Recipe, TrainingResult, finetune_recipe, paper_recipe

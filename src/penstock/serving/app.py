@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -60,12 +59,13 @@ class App:
 
     @contextlib.asynccontextmanager
     async def life(self, app: Starlette) -> AsyncIterator[None]:
-        watching = asyncio.create_task(self._watch())
+        watching = asyncio.create_task(self.watch())
         yield
         watching.cancel()
         await asyncio.gather(*(asyncio.to_thread(one.scheduler.close) for one in self.served.values()))
 
-    async def _watch(self) -> None:
+    async def watch(self) -> None:
+        """Take up files that change, for ever."""
         while True:
             await asyncio.sleep(_CHECK_FILES)
             for one in self.served.values():
@@ -123,23 +123,21 @@ async def _refused(request: Request, error: Refused) -> Response:
 
 def _status(one: Served) -> dict[str, Any]:
     """What the page shows of a model, now."""
-    controller, scheduler, model = one.scheduler.controller, one.scheduler, one.model
-    now, given = one.accuracy()
-    grid = [controller.floor + (controller.ceiling - controller.floor) * i / 7 for i in range(8)]
+    settings, state, model = one.settings, one.scheduler.state(), one.model
+    now, given = one.accuracy(state.density)
+    grid = [settings.floor + (settings.ceiling - settings.floor) * i / 7 for i in range(8)]
     return {
         "input": list(model.engine.input_shape),
         "precision": model.engine.info.precision,
-        "target": controller.target,
-        "floor": controller.floor,
-        "ceiling": controller.ceiling,
-        "density": round(scheduler.density, 4),
-        "waiting": scheduler.waiting,
-        "rate": round(controller.rate(time.monotonic()), 1),
-        "p50": round(controller.latency(0.5), 3),
-        "p95": round(controller.latency(0.95), 3),
-        "p99": round(controller.latency(0.99), 3),
-        "answered": scheduler.answered,
-        "refused": scheduler.refused,
+        "target": settings.target,
+        "floor": settings.floor,
+        "ceiling": settings.ceiling,
+        "density": round(state.density, 4),
+        "waiting": state.waiting,
+        "rate": round(state.rate, 1),
+        **{f"p{100 * share:g}": round(value, 3) for share, value in state.quantiles.items()},
+        "answered": state.answered,
+        "refused": state.refused,
         "accuracy": now,
         "given_away": given,
         "service": [[round(d, 3), round(model.service(d), 3)] for d in grid],

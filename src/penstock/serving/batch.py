@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
+import pyarrow
 import ray
+from pyarrow import fs
 
 import penstock_runtime as pr
 from penstock.serving.images import decode
 from penstock_runtime.errors import InputError
 from penstock_runtime.results import likeliest
 
+_FOLDER = fs.FileType.Directory
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 Columns = dict[str, npt.NDArray[Any] | list[Any]]
 
@@ -48,16 +51,23 @@ class Classifier:
 
 
 def list_images(source: str) -> list[str]:
-    """The images below a folder, in order; or one path (s3://… included) as it is."""
-    folder = Path(source)
-    if "://" in source or folder.is_file():
+    """The images below a folder, here or at an address (s3://…, gs://…), in order; or the one image."""
+    scheme, marked, _ = source.partition("://")
+    try:
+        system, place = fs.FileSystem.from_uri(source if marked else str(Path(source).absolute()))
+        kind = system.get_file_info(place).type
+        inside = system.get_file_info(fs.FileSelector(place, recursive=True)) if kind == _FOLDER else []
+    except (OSError, pyarrow.ArrowException) as error:
+        raise InputError(f"{source}: cannot be listed ({error})") from error
+    if kind == fs.FileType.NotFound:
+        raise InputError(f"{source}: there is no such folder or image")
+    if kind != _FOLDER:
         return [source]
-    if not folder.is_dir():
-        raise InputError(f"{source}: there is no such folder, and no s3:// or other address")
-    found = sorted(str(path) for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES)
+    paths = sorted(one.path for one in inside if one.type == fs.FileType.File)
+    found = [path for path in paths if path.lower().endswith(_SUFFIXES)]
     if not found:
         raise InputError(f"{source}: holds no image ({', '.join(_SUFFIXES)})")
-    return found
+    return [f"{scheme}://{path}" for path in found] if marked else found
 
 
 def classify_all(
@@ -72,23 +82,35 @@ def classify_all(
 ) -> int:
     """Classify images into `out`, a folder of parquet files; returns how many pieces were done now.
 
-    Ray must have been initialised. A piece is known by the network, the density and its images, so that a
-    changed question is asked anew and an old answer is never taken for it.
+    Ray must have been initialised. A piece is known by the network, the density and its images: an old answer
+    is never taken for a changed question. Of images that came or went, the pieces that they change are made
+    anew and the old ones removed; a folder with answers of another network or density is refused.
     """
-    stamp = hashlib.sha256(network.read_bytes()).hexdigest()
+    question = _stamp([hashlib.sha256(network.read_bytes()).hexdigest(), str(density)])
     paths = list(sources)
     pieces = [paths[at : at + piece] for at in range(0, len(paths), piece)]
     out.mkdir(parents=True, exist_ok=True)
+    old = set(out.glob("part-*.parquet"))
+    if strange := sorted(one.name for one in old if one.name.split("-")[1] != question):
+        raise InputError(
+            f"{out}: holds answers of another network or density ({strange[0]}); choose another folder"
+        )
     done = 0
     for number, part in enumerate(pieces):
-        said = "\n".join([stamp, str(density), *part])
-        target = out / f"part-{number:05d}-{hashlib.sha256(said.encode()).hexdigest()[:16]}.parquet"
-        if not target.exists():
+        target = out / f"part-{question}-{number:05d}-{_stamp(part)}.parquet"
+        if target not in old:
             _write(network, part, target, density, workers)
             done += 1
+        old.discard(target)
         if on_piece is not None:
             on_piece(number + 1, len(pieces))
+    for stale in old:
+        stale.unlink()
     return done
+
+
+def _stamp(words: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
 
 
 def _write(network: Path, paths: list[str], target: Path, density: float | None, workers: int) -> None:

@@ -33,11 +33,8 @@ _RISE = 8.0  # seconds from floor to ceiling
 _WINDOW = 1.0  # seconds of latencies that the percentile is of
 _EASE, _LEAST_EASE, _RECOVER = 0.85, 0.3, 0.05  # of the limit: a step down, the least, and up a second
 _BETWEEN = 0.2  # seconds between two steps down
-_REFRESH = 0.05  # seconds for which a percentile is good: sorting takes longer than it tells
 _BRIEF = 0.004  # seconds for which a density is good while the queue does not grow
-_REFRESH = (
-    0.05  # seconds for which a percentile is good: sorting for every request would cost more than it tells
-)
+_REFRESH = 0.05  # seconds for which a percentile is good: sorting for every request would cost too much
 
 
 @dataclass
@@ -96,9 +93,9 @@ class Controller:
         long = sum(count for at, count in self._counts if at > bucket - _LONG / _BUCKET)
         return max((short - math.sqrt(short)) / _SHORT, long / _LONG)
 
-    def latency(self, share: float | None = None) -> float:
+    def latency(self, now: float, share: float | None = None) -> float:
         """The percentile (or another share) of the last second's latencies, in milliseconds; 0 if none."""
-        values = sorted(value for _, value in self._latencies)
+        values = sorted(value for at, value in self._latencies if at >= now - _WINDOW)
         if not values:
             return 0.0
         place = math.ceil((self.percentile if share is None else share) * len(values)) - 1
@@ -122,13 +119,16 @@ class Controller:
             return self._density
         self._last, self._waited = now, waiting
         if now - self._seen[0] > _REFRESH:
-            self._seen = (now, self.latency())
+            self._seen = (now, self.latency(now))
         seen = max(self._seen[1], oldest)
         if seen > self.target and now - self._eased > _BETWEEN:
             self._ease = max(_LEAST_EASE, self._ease * _EASE)
             self._eased = now
         elif seen <= self.target:
             self._ease = min(1.0, self._ease + _RECOVER * passed)
+        slope = (self.ceiling - self.floor) / _RISE
+        if passed > _LONG:  # nobody asked for so long: there was room all the while
+            self._density = min(self.ceiling, self._density + slope * (passed - _LONG))
         wanted = self._wanted(self.rate(now), waiting)
         if wanted < self._density:
             self._density, self._roomy_since = wanted, None
@@ -137,7 +137,7 @@ class Controller:
         elif self._roomy_since is None:
             self._roomy_since = now
         elif now - self._roomy_since > _PATIENCE:
-            self._density = min(wanted, self._density + (self.ceiling - self.floor) / _RISE * passed)
+            self._density = min(wanted, self._density + slope * passed)
         return self._density
 
     def _wanted(self, rate: float, waiting: int) -> float:

@@ -69,14 +69,14 @@ class Metrics:
     def text(self, served: Mapping[str, Served]) -> bytes:
         """Everything, in Prometheus' text format."""
         for name, one in served.items():
-            controller = one.scheduler.controller
-            self.density.labels(name).set(one.scheduler.density)
-            self.waiting.labels(name).set(one.scheduler.waiting)
-            self.target.labels(name).set(controller.target)
+            state = one.scheduler.state()
+            self.density.labels(name).set(state.density)
+            self.waiting.labels(name).set(state.waiting)
+            self.target.labels(name).set(one.settings.target)
             self.reloads.labels(name).set(one.reloads)
-            for share in (0.5, 0.95, 0.99):
-                self.percentile.labels(name, f"{share:g}").set(controller.latency(share))
-            now, given = one.accuracy()
+            for share, milliseconds in state.quantiles.items():
+                self.percentile.labels(name, f"{share:g}").set(milliseconds)
+            now, given = one.accuracy(state.density)
             if now is not None and given is not None:
                 self.accuracy.labels(name).set(now)
                 self.given_away.labels(name).set(given)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import penstock_runtime as pr
+from penstock_runtime.errors import FileError
 
 _GRID = 6  # densities whose service time is measured at the start
 _RUNS = 5  # of which the least counts
@@ -56,15 +57,27 @@ def stamp_of(path: Path) -> tuple[int, int, int]:
 
 
 def load_model(path: Path, name: str | None = None, floor: float = 0.1, ceiling: float = 1.0) -> Model:
-    """Load a compiled file on one thread, and time it between floor and ceiling on this machine."""
+    """Load a compiled file on one thread, and time it between floor and ceiling on this machine.
+
+    The bytes are read, not mapped: copying a new file over the old one would change what is mapped, and a
+    process that reads beyond the end of a file that was cut off is killed.
+    """
     stamp = stamp_of(path)
-    engine = pr.load(path, threads=1)
+    engine = _read(path)
     known = [one for one in engine.info.measured if one.top1 is not None]
     known.sort(key=lambda one: one.density)
     accuracy = None
     if known:
         accuracy = Curve(tuple(one.density for one in known), tuple(float(one.top1 or 0) for one in known))
     return Model(name or path.stem, path, stamp, engine, _time(engine, floor, ceiling), accuracy)
+
+
+def _read(path: Path) -> pr.Engine:
+    try:
+        return pr.Engine(path.read_bytes())
+    except FileError as error:
+        said = str(error).removeprefix("the file in memory: ")
+        raise FileError(f"{path}: {said}") from None
 
 
 def _time(engine: pr.Engine, floor: float, ceiling: float) -> Curve:

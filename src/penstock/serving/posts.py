@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -24,6 +26,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _JSON = {"Content-Type": "application/json"}
+log = logging.getLogger("penstock.serving")
 
 
 class Refused(Exception):
@@ -43,6 +46,7 @@ class Posts:
         self.settings = settings
         self.metrics = metrics
         self.closing = False  # answers then say that their connection closes
+        self.held = 0  # bytes of the bodies that are not answered yet
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Answer a request, if it is one of these; returns whether it was."""
@@ -56,18 +60,7 @@ class Posts:
             work = self._infer(name, version, scope, receive)
         else:
             return False
-        status = 200
-        try:
-            body, headers = await work
-        except Refused as error:
-            status, body, headers = error.status, _error(error), {**_JSON, **error.headers}
-        except (protocol.BadRequest, PenstockError) as error:
-            status, body, headers = 400, _error(error), _JSON
-        except Overloaded as error:
-            headers = {**_JSON, "Retry-After": str(math.ceil(error.seconds))}
-            status, body = 503, _error(error)
-        except TooLate as error:
-            status, body, headers = 504, _error(error), _JSON
+        status, body, headers = await self._outcome(path, work)
         self.metrics.count(name if name in self.served else "", status)
         raw = [(key.lower().encode("latin-1"), value.encode("latin-1")) for key, value in headers.items()]
         raw.append((b"content-length", str(len(body)).encode()))
@@ -76,6 +69,25 @@ class Posts:
         await send({"type": "http.response.start", "status": status, "headers": raw})
         await send({"type": "http.response.body", "body": body})
         return True
+
+    async def _outcome(
+        self, path: str, work: Awaitable[tuple[bytes, dict[str, str]]]
+    ) -> tuple[int, bytes, dict[str, str]]:
+        """What a request's work comes to: status, body and headers, whatever happens to it."""
+        try:
+            body, headers = await work
+            return 200, body, headers
+        except Refused as error:
+            return error.status, _error(error), {**_JSON, **error.headers}
+        except (protocol.BadRequest, PenstockError) as error:
+            return 400, _error(error), _JSON
+        except Overloaded as error:
+            return 503, _error(error), {**_JSON, "Retry-After": str(math.ceil(error.seconds))}
+        except TooLate as error:
+            return 504, _error(error), _JSON
+        except Exception:  # a fault of ours must not look like the client's, nor end the connection
+            log.exception("%s: the request failed", path)
+            return 500, b'{"error": "the server failed at this request; its log says more"}', _JSON
 
     def find(self, name: str) -> Served:
         if name not in self.served:
@@ -88,10 +100,10 @@ class Posts:
         headers = _headers(scope)
         one = self.find(name)
         check_version(version)
-        body = await self._body(headers, receive)
-        shape = one.model.engine.input_shape
-        said = protocol.parse(body, headers.get(protocol.HEADER.lower()), shape, self.settings.most_images)
-        done = await one.infer(said.images, said.density, said.deadline)
+        async with self._body(headers, receive) as body:
+            shape, most = one.model.engine.input_shape, self.settings.most_images
+            said = protocol.parse(body, headers.get(protocol.HEADER.lower()), shape, most)
+            done = await one.infer(said.images, said.density, said.deadline)
         self.metrics.note(name, done.density, done.latency)
         parameters = {"density": round(done.density, 4), "milliseconds": round(done.milliseconds, 3)}
         return protocol.answer(name, said, done.value, parameters)
@@ -105,10 +117,10 @@ class Posts:
         deadline = protocol.number(query.get("deadline_ms"), "deadline_ms", 0.0, 3.6e6)
         if headers.get("content-type", "").startswith("multipart/"):
             raise Refused(415, "send the image file itself as the body: curl --data-binary @cat.jpg")
-        content = await self._body(headers, receive)
-        if not content:
-            raise Refused(400, "the request has no body; send the bytes of an image file")
-        done = await one.classify(content, density, deadline, query.get("layers") == "1")
+        async with self._body(headers, receive) as content:
+            if not content:
+                raise Refused(400, "the request has no body; send the bytes of an image file")
+            done = await one.classify(content, density, deadline, query.get("layers") == "1")
         self.metrics.note(name, done.density, done.latency)
         found: dict[str, Any] = {
             "model": name,
@@ -121,15 +133,24 @@ class Posts:
             found["layers"] = done.value.layers
         return json.dumps(found).encode(), _JSON
 
-    async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
-        """The whole body, if it is small enough and arrives in time."""
-        most = self.settings.most_bytes
-        announced = headers.get("content-length", "")
-        if announced.isdigit() and int(announced) > most:
-            raise Refused(413, f"the body has {announced} bytes; at most {most:,} are taken")
+    @asynccontextmanager
+    async def _body(self, headers: Mapping[str, str], receive: Receive) -> AsyncIterator[bytes]:
+        """The whole body, if it is small enough and arrives in time; held until the request is answered."""
+        announced = headers.get("content-length", "0")
+        if not protocol.is_length(announced) or int(announced) > self.settings.most_bytes:
+            raise self._too_large(announced[:20])
         if headers.get("content-encoding", "identity") != "identity":
             raise Refused(415, "compressed bodies are not taken; send it as it is")
-        parts, size, more = [], 0, True
+        parts: list[bytes] = []
+        try:
+            await self._collect(parts, receive)
+            yield parts[0] if len(parts) == 1 else b"".join(parts)
+        finally:
+            self.held -= sum(map(len, parts))
+
+    async def _collect(self, parts: list[bytes], receive: Receive) -> None:
+        """Append a body's parts as they arrive, up to the limits: of one body, and of all together."""
+        size, more = 0, True
         try:
             async with asyncio.timeout(self.settings.timeout):
                 while more:
@@ -138,14 +159,21 @@ class Posts:
                         raise Refused(400, "the sender hung up before the body was complete")
                     part = message.get("body", b"")
                     size += len(part)
-                    if size > most:
-                        raise Refused(413, f"the body has more than {most:,} bytes")
+                    if size > self.settings.most_bytes:
+                        raise self._too_large(f"{size} or more")
+                    if self.held + len(part) > self.settings.most_held:
+                        words = f"requests that wait hold {self.held:,} bytes already; try again in 1 s"
+                        raise Refused(503, words, {"Retry-After": "1", "Connection": "close"})
                     parts.append(part)
+                    self.held += len(part)
                     more = message.get("more_body", False)
         except TimeoutError:
             words = f"the body did not arrive in {self.settings.timeout:g} s"
             raise Refused(408, words, {"Connection": "close"}) from None
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _too_large(self, size: str) -> Refused:
+        words = f"the body has {size} bytes; at most {self.settings.most_bytes:,} are taken"
+        return Refused(413, words, {"Connection": "close"})
 
 
 def check_version(version: str) -> None:

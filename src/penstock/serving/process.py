@@ -8,6 +8,8 @@ still answered, with the word that the connection closes; only then are idle con
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import signal
 import socket
 import sys
@@ -33,6 +35,29 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+class _Lines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said: dict[str, object] = {"time": record.created, "level": record.levelname.lower()}
+        said |= {"from": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            said["trace"] = self.formatException(record.exc_info)
+        return json.dumps(said)
+
+
+def log_to_stderr(as_json: bool) -> None:
+    """What the server says while it runs: as lines for people, or as JSON lines."""
+    handler = logging.StreamHandler()
+    words = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(_Lines() if as_json else words)
+    for name, level in (("penstock.serving", logging.INFO), ("uvicorn", logging.WARNING)):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = False
+
+
 def listen(app: App, host: str, port: int) -> None:
     """Serve until SIGTERM or Ctrl-C, and answer what was accepted before returning."""
     # A worker that comes back from the engine must not wait until the loop yields: 5 ms by Python's default.
@@ -40,7 +65,7 @@ def listen(app: App, host: str, port: int) -> None:
     # uvicorn raises the signal that ended it again: by then all is done, and the exit is a clean one.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     config = uvicorn.Config(
-        app, host=host, port=port, log_level="warning", timeout_keep_alive=30, server_header=False
+        app, host=host, port=port, log_config=None, timeout_keep_alive=30, server_header=False
     )
     server = _Server(app, config)
     try:

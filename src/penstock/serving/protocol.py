@@ -38,7 +38,7 @@ def parse(body: bytes, header: str | None, shape: tuple[int, int, int], most: in
     """header: the value of `Inference-Header-Content-Length`, if sent. shape: of one image. most: images."""
     size = len(body)
     if header is not None:
-        if not header.isascii() or not header.isdigit() or int(header) > size:
+        if not is_length(header) or int(header) > size:
             raise BadRequest(
                 f"{HEADER}: expected a length up to the body's {size} bytes, got {header[:40]!r}"
             )
@@ -69,6 +69,15 @@ def parse(body: bytes, header: str | None, shape: tuple[int, int, int], most: in
     )
 
 
+def is_length(text: str) -> bool:
+    """Whether a header's text is a number of bytes.
+
+    >>> is_length("12288"), is_length("-1"), is_length("²"), is_length("9" * 5000)
+    (True, False, False, False)
+    """
+    return text.isascii() and text.isdigit() and len(text) < 20
+
+
 def number(value: object, name: str, low: float, high: float) -> float | None:
     """A number in ]low, high], from JSON or from a query string; None stays None."""
     if value is None:
@@ -77,7 +86,7 @@ def number(value: object, name: str, low: float, high: float) -> float | None:
         found = (
             float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
         )
-    except ValueError:
+    except (ValueError, OverflowError):
         found = math.nan
     if not low < found <= high:
         raise BadRequest(

@@ -10,6 +10,7 @@ another one takes a share of its requests.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,11 @@ class Replica:
     def __init__(self, files: list[str], settings: Settings) -> None:
         served = {Path(name).stem: Served(Path(name), settings) for name in files}
         self.app = make_app(served, settings)
+        self.watching: asyncio.Task[None] | None = None
 
     async def __call__(self, request: Request) -> Response:
+        if self.watching is None:  # Ray starts no lifespan, and only now is there a loop
+            self.watching = asyncio.create_task(self.app.watch())
         return await through(self.app, request)
 
 
@@ -65,6 +69,7 @@ def app(arguments: dict[str, str]) -> serve.Application:
     deployment = serve.deployment(
         name="penstock",
         max_ongoing_requests=64,
+        max_queued_requests=256,  # beyond these Ray itself answers 503
         ray_actor_options={"num_cpus": settings.workers},
         autoscaling_config={"min_replicas": 1, "max_replicas": most, "target_ongoing_requests": 4},
     )(Replica)

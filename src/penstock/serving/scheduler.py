@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 from penstock.serving.controller import Controller
 
 T = TypeVar("T")
+_SHARES = (0.5, 0.95, 0.99)
 
 
 class Overloaded(Exception):
@@ -47,6 +48,18 @@ class Done(Generic[T]):
 
 
 @dataclass(frozen=True)
+class State:
+    """A scheduler at one moment. waiting: images; rate: requests a second; quantiles: {share: ms}."""
+
+    density: float
+    waiting: int
+    rate: float
+    quantiles: dict[float, float]
+    answered: int
+    refused: int
+
+
+@dataclass(frozen=True)
 class _Job:
     run: Callable[[float], Any]
     arrived: float
@@ -67,8 +80,8 @@ class Scheduler:
         self._lock = threading.Lock()  # of the jobs and the controller
         self._wake: SimpleQueue[bool] = SimpleQueue()  # True for every job, False for every worker at the end
         self._open = True
-        self.answered = 0
-        self.refused = 0
+        self._answered = 0
+        self._refused = 0
         self._threads = [
             threading.Thread(target=self._work, name=f"penstock-worker-{i}", daemon=True)
             for i in range(controller.workers)
@@ -76,16 +89,19 @@ class Scheduler:
         for thread in self._threads:
             thread.start()
 
-    @property
-    def waiting(self) -> int:
-        """Images in the queue."""
-        return self._waiting
-
-    @property
-    def density(self) -> float:
-        """What the next request would be computed at."""
+    def state(self) -> State:
+        """How things are now; its density is what the next request would be computed at."""
         with self._lock:
-            return self._next_density()
+            now = time.monotonic()
+            quantiles = {share: self.controller.latency(now, share) for share in _SHARES}
+            return State(
+                self._next_density(),
+                self._waiting,
+                self.controller.rate(now),
+                quantiles,
+                self._answered,
+                self._refused,
+            )
 
     async def run(
         self,
@@ -133,7 +149,7 @@ class Scheduler:
             cheapest = self.controller.service(self.controller.floor)
             wait = (self._waiting + weight - 1) * cheapest / self.controller.workers
             if self._waiting and wait > self.patience:
-                self.refused += 1
+                self._refused += 1
                 raise Overloaded(max(1.0, wait / 1000))
             self._jobs.append(job)
             self._waiting += weight
@@ -175,7 +191,7 @@ class Scheduler:
         served, latency = 1000 * (end - begin), 1000 * (end - job.arrived)
         job.finish(Done(value, density, served, latency))
         with self._lock:
-            self.answered += 1
+            self._answered += 1
             if job.pinned is None:  # what a caller chose says nothing about what the controller should do
                 self.controller.finish(end, latency, served / job.weight, density)
 

@@ -34,6 +34,7 @@ class Settings:
     workers: int = 1
     patience: float = 10.0
     most_bytes: int = 16 << 20
+    most_held: int = 256 << 20  # bytes of all bodies that are arriving, waiting or worked on
     most_images: int = 64
     timeout: float = 10.0  # seconds in which a request's body must have arrived
 
@@ -58,6 +59,7 @@ class Served:
         self.model = load_model(path, name, settings.floor, settings.ceiling)
         self.reload_error = ""
         self.reloads = 0
+        self._bad: tuple[int, int, int] | None = None  # the stamp of a file that could not be used
         controller = Controller(
             settings.target,
             settings.floor,
@@ -104,9 +106,10 @@ class Served:
 
     async def reload(self) -> None:
         """Load the file again if it changed; what is running goes on with what it has. A bad file is left."""
+        stamp = None
         try:
             stamp = stamp_of(self.model.path)
-            if stamp == self.model.stamp:
+            if stamp in (self.model.stamp, self._bad):
                 return
             settings = self.settings
             fresh = await asyncio.to_thread(
@@ -115,18 +118,18 @@ class Served:
         except (OSError, PenstockError) as error:
             if str(error) != self.reload_error:
                 log.warning("%s: kept as it was, the new file cannot be used: %s", self.model.path, error)
-            self.reload_error = str(error)
+            self.reload_error, self._bad = str(error), stamp
             return
         self.model, self.reload_error = fresh, ""
         self.reloads += 1
         log.info("%s: reloaded", fresh.path)
 
-    def accuracy(self) -> tuple[float | None, float | None]:
-        """Top-1 percent at the density of now, and what that gives away against the ceiling."""
+    def accuracy(self, density: float) -> tuple[float | None, float | None]:
+        """Top-1 percent at a density, and what that gives away against the ceiling."""
         curve = self.model.accuracy
         if curve is None:
             return None, None
-        now = curve(self.scheduler.density)
+        now = curve(density)
         return now, curve(self.settings.ceiling) - now
 
 

@@ -1,7 +1,6 @@
 """A queue simulated event by event: arrivals, a controller and workers in, latencies and densities out.
 
-The controller's tests run on it, and `docs/serving.md`'s table comes from it (`python -m
-penstock.serving.simulation`).
+The controller's tests run on it, and the table in `docs/serving.md` comes from it (`benchmarks/queues.py`).
 """
 
 from __future__ import annotations
@@ -92,33 +91,20 @@ def percentile(answers: Iterable[Answer], share: float = 0.95) -> float:
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
-def sizing_rows(
-    cores: Iterable[int], alone: float, lowest: float, target: float
-) -> list[tuple[int, int, int]]:
-    """(cores, requests a second at density 1, with the controller) that keep p95 within the target.
+def carried(cores: int, service: Callable[[float], float], target: float, floor: float) -> int:
+    """Requests a second, arriving at random, whose p95 stays within the target; density from floor to 1.
 
-    alone, lowest: milliseconds of one request at density 1 and at the floor of 0.3, with squares between.
+    service: density → milliseconds of one request alone. Found by halving, to 2% of what the cores can do.
     """
-    share = (lowest / alone - 0.09) / 0.91
-
-    def service(density: float) -> float:
-        return alone * (share + (1 - share) * density * density)
-
-    rows = []
-    for count in cores:
-        found = []
-        for floor in (1.0, 0.3):
-            below, above = 0.0, 1.2 * 1000 * count / service(floor)
-            for _ in range(6):
-                rate = (below + above) / 2
-                seconds = max(1.5, min(12.0, 10_000 / rate))
-                controller = Controller(target, floor, 1.0, service, count)
-                answers = simulate(controller, poisson(lambda _: rate, seconds), jitter=0.1)  # noqa: B023
-                late = [answer for answer in answers if answer.arrived > seconds / 3]
-                if percentile(late) <= target:
-                    below = rate
-                else:
-                    above = rate
-            found.append(round(below))
-        rows.append((count, found[0], found[1]))
-    return rows
+    below, above = 0.0, 1000 * cores / service(floor)
+    for _ in range(6):
+        rate = (below + above) / 2
+        seconds = max(1.5, min(12.0, 10_000 / rate))
+        controller = Controller(target, floor, 1.0, service, cores)
+        answers = simulate(controller, poisson(lambda _: rate, seconds), jitter=0.1)  # noqa: B023
+        late = [answer for answer in answers if answer.arrived > seconds / 3]
+        if percentile(late) <= target:
+            below = rate
+        else:
+            above = rate
+    return round(below)

@@ -120,31 +120,36 @@ function live(now) {
   at("accuracy").textContent = now.accuracy === null ? "not in the file"
     : `${now.accuracy.toFixed(2)}% (${now.given_away > 0.005 ? `−${now.given_away.toFixed(2)}` : "nothing given away"})`;
   at("counts").textContent = `${now.answered}, ${now.refused}`;
-  state.history.push({ p95: now.p95, density: now.density, target: now.target });
+  state.history.push({ p95: now.p95, density: now.density, target: now.target, idle });
   if (state.history.length > 120) state.history.shift();
   draw();
 }
 
 function draw() {
   const { history } = state;
+  if (history.length === 0) return;
+  const right = Math.max(at("chart").clientWidth, 200) - 36;  // in pixels: letters keep their size on a phone
   const most = Math.max(...history.map((one) => Math.max(one.p95, one.target))) * 1.15;
-  const x = (i) => 48 + (516 * (i + 120 - history.length)) / 119;
+  const x = (i) => 56 + ((right - 56) * (i + 120 - history.length)) / 119;
   const y = (share) => 208 - 196 * share;
   const line = (pick, colour, dash = "") => {
-    const points = history.map((one, i) => `${x(i).toFixed(1)},${y(pick(one)).toFixed(1)}`).join(" ");
-    return `<polyline points="${points}" fill="none" stroke="var(--${colour})" stroke-width="2" stroke-dasharray="${dash}"/>`;
+    // A point that is no number ends a line: where nothing was asked, there is no latency.
+    const points = history.map((one, i) => [pick(one), i]).map(([share, i]) =>
+      (Number.isFinite(share) ? `${x(i).toFixed(1)},${y(share).toFixed(1)}` : "|")).join(" ");
+    return points.split("|").filter((part) => part.trim()).map((part) => `<polyline points="${part.trim()}" fill="none"
+      stroke="var(--${colour})" stroke-width="2" stroke-linecap="round" stroke-dasharray="${dash}"/>`).join("");
   };
   const text = (left, share, anchor, colour, words) => `<text x="${left}" y="${y(share / 1.15) + 4}" font-size="12"
     text-anchor="${anchor}" fill="var(--${colour})">${words}</text>`;
   const scale = [0, 0.5, 1].map((share) => {
     const height = y(share / 1.15);
     const value = (most * share) / 1.15;
-    return `<line x1="48" x2="564" y1="${height}" y2="${height}" stroke="var(--line)"/>`
-      + text(44, share, "end", "blue", `${value.toFixed(value < 10 ? 1 : 0)} ms`)
-      + text(568, share, "start", "orange", share.toFixed(1));
+    return `<line x1="56" x2="${right}" y1="${height}" y2="${height}" stroke="var(--line)"/>`
+      + text(50, share, "end", "blue", `${value.toFixed(value < 10 ? 1 : 0)} ms`)
+      + text(right + 6, share, "start", "orange", share.toFixed(1));
   });
   at("chart").innerHTML = scale.join("") + line((one) => one.target / most, "muted", "4 4")
-    + line((one) => one.p95 / most, "blue") + line((one) => one.density / 1.15, "orange");
+    + line((one) => (one.idle ? NaN : one.p95 / most), "blue") + line((one) => one.density / 1.15, "orange");
 }
 
 at("file").addEventListener("change", (event) => take(event.target.files[0]));
@@ -166,5 +171,6 @@ at("density").addEventListener("input", () => {
 at("automatic").addEventListener("change", classify);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => showLayers(state.layers));
 at("model").addEventListener("change", (event) => { state.model = event.target.value; state.history = []; classify(); });
+addEventListener("resize", draw);
 refresh();
 setInterval(refresh, 500);
