@@ -21,7 +21,8 @@ from penstock.exporting.onnx.graph import GraphWriter, Value, dense_value
 from penstock.exporting.onnx.inside import trace_with_sizes
 from penstock.exporting.onnx.lists import listable
 from penstock.gating import GatedConv2d
-from penstock.surgery import Dense, channel_flow, shape_of
+from penstock.surgery import Channels, Dense, channel_flow, shape_of
+from penstock.surgery.channels import nonzero
 from penstock.surgery.operators import (
     TABLE,
     Kind,
@@ -134,7 +135,7 @@ class NetworkWriter:
             for part in str(node.target).split("."):
                 tensor = getattr(tensor, part)
             return dense_value(self.writer.constant(tensor, str(node.target)), shape)
-        target = listable(self.flow.get(node.name), shape[1] if len(shape) > 1 else 1, self.unions)
+        target = listable(self._flow(node), shape[1] if len(shape) > 1 else 1, self.unions)
         lists, dynamic = self.gates.lists, not self.skipping
         call = Call(node, use, values, shape, target, self.writer, lists, dynamic)
         if isinstance(use.module, GatedConv2d):
@@ -150,6 +151,11 @@ class NetworkWriter:
         if use.module is not None:
             return self._inside(call, use.module)
         raise Unsupported("there is no ONNX writer for it")
+
+    def _flow(self, node: fx.Node) -> Channels | None:
+        """Which channels can be nonzero; constants behind a depthwise convolution are laid out."""
+        flow = self.flow.get(node.name)
+        return None if flow is None else nonzero(flow)
 
     def _inside(self, call: Call, module: nn.Module) -> Value:
         """A module that torch.fx kept whole: traced with the sizes it really gets, written step by step."""
