@@ -208,6 +208,8 @@ std::int64_t conv_weights(const ConvPlan& plan) {
   return std::int64_t{s.out_channels} * (s.in_channels / s.groups) * plan.taps();
 }
 
+const float* conv_filters(const ConvPlan& plan) { return plan.weights.data(); }
+
 bool conv_takes_bare(const ConvPlan& plan) {
   return std::all_of(plan.ready.begin(), plan.ready.end(),
                      [&](const ConvAlgorithm* one) { return one->takes_bare && one->takes_bare(plan); });

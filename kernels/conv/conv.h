@@ -134,6 +134,7 @@ void decide_conv(const ConvPlan& plan, ConvTask& task);
 std::int64_t conv_macs(const ConvPlan& plan, const ConvTask& task);
 
 std::int64_t conv_weights(const ConvPlan& plan);  // floats of its filters
+const float* conv_filters(const ConvPlan& plan);  // [out][in / groups][tap]
 
 // Whether tasks may give the input as an image comes: planes of height times width floats without margins, one after the
 // other, of which every row is read and nothing before or after them.

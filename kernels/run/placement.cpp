@@ -32,6 +32,7 @@ std::vector<std::int64_t> find_bounds(const Program& program, const std::int32_t
     switch (op.kind) {
       case OpKind::conv:
         if (op.knob >= 0) most = winners_of(op, static_cast<int>(channels), winners);
+        if (op.keeps_list) most = bound(op.in);
         if (op.in2 >= 0) most += bound(op.in2);
         break;
       case OpKind::pool:
@@ -39,7 +40,7 @@ std::vector<std::int64_t> find_bounds(const Program& program, const std::int32_t
       case OpKind::scale:
       case OpKind::pack: most = bound(op.in); break;
       case OpKind::affine:
-        if (op.passes_channels()) most = bound(op.in);
+        if (op.passes_channels() || program.tensors[static_cast<std::size_t>(op.in)].filled) most = bound(op.in);
         break;
       case OpKind::add: most = bound(op.in) + bound(op.in2); break;
       case OpKind::concat:

@@ -128,6 +128,8 @@ void Loader::load_op(int i) {
   where_ = "operation " + std::to_string(i);
   Op op;
   op.kind = static_cast<OpKind>(number(f[OpField::kind], 0, kOpKindCount - 1, "kind"));
+  op.keeps_list = op.kind == OpKind::depthwise;
+  if (op.keeps_list) op.kind = OpKind::conv;
   check((i == 0) == (op.kind == OpKind::import_image), "the image is imported first and once");
   check((i == raw_.op_count - 1) == (op.kind == OpKind::export_result), "the result is exported last and once");
   if (op.kind != OpKind::import_image) op.in = index(f[OpField::in], "input", true);
@@ -153,6 +155,7 @@ void Loader::load_op(int i) {
   check(std::isfinite(op.slope) && std::isfinite(op.eps), "parameter is not finite");
   load_kind(op, f, Row{f.at + kOpFieldCount});
   check_codes(op);
+  check_constants(op);
   if (op.out >= 0) written_[static_cast<std::size_t>(op.out)] = true;
   program_->ops.push_back(std::move(op));
 }
@@ -164,6 +167,7 @@ void Loader::load_kind(Op& op, Row f, Row p) {
       program_->input = op.out;
       return;
     case OpKind::export_result: program_->output = op.in; return;
+    case OpKind::depthwise:
     case OpKind::conv: return load_conv(op, f, p);
     case OpKind::pool: return load_pool(op, p);
     case OpKind::adaptive_pool:
@@ -189,6 +193,10 @@ void Loader::load_kind(Op& op, Row f, Row p) {
       check_apart(op.in, op.out, op.passes_channels() && at(op.in).layout != Layout::pixels);
       return;
     }
+    case OpKind::spread:
+      check(same_size(at(op.in), at(op.out)) && at(op.in).channels == at(op.out).channels, "sizes differ");
+      check_apart(op.in, op.out, false);
+      return;
     case OpKind::scale:
       op.in2 = index(f[OpField::in2], "second input", true);
       check(same_size(at(op.in), at(op.out)), "sizes differ");
@@ -256,9 +264,51 @@ void Loader::check_codes(Op& op) {
       check(at(op.out).layout == Layout::vector && op.pool == Pool::average, "codes are pooled to their average, a vector");
       break;
     case OpKind::linear:
+    case OpKind::spread:
     case OpKind::channel_norm: check(false, "this kind of operation has no int8 form"); break;
     default: break;
   }
+}
+
+// Which results leave channels out, and whether those are zeros or constants. An operation that cannot read constants is refused.
+void Loader::check_constants(const Op& op) {
+  if (op.out < 0) return check(!at(op.in).filled, "the result holds constants");
+  const auto filled = [&](int tensor) { return tensor >= 0 && at(tensor).filled; };
+  const bool any = filled(op.in) || filled(op.in2) || std::any_of(op.inputs.begin(), op.inputs.end(), filled);
+  bool whole = true, fills = any;
+  switch (op.kind) {
+    case OpKind::conv:
+      check(!any || (op.takes_constants && !op.keeps_list && !filled(op.in2)), "only a 1x1 convolution reads constants");
+      whole = op.knob < 0 && !op.keeps_list;
+      fills = op.keeps_list;
+      break;
+    case OpKind::pool: {
+      const PoolShape& w = op.window;
+      const bool padded = (w.pad_h > 0 || w.pad_w > 0) && w.count_padding;
+      check(!any || op.pool == Pool::max || (!padded && w.divisor == 0), "a mean over padding makes constants uneven");
+      whole = at(op.in).whole;
+      break;
+    }
+    case OpKind::adaptive_pool:
+    case OpKind::pack: whole = at(op.in).whole; break;
+    case OpKind::affine: whole = at(op.in).whole || !(op.passes_channels() || any); break;
+    case OpKind::add: whole = at(op.in).whole || at(op.in2).whole; break;
+    case OpKind::scale:
+      whole = at(op.in).whole && (at(op.in2).whole || filled(op.in2));
+      fills = filled(op.in);
+      break;
+    case OpKind::concat:
+      whole = std::all_of(op.inputs.begin(), op.inputs.end(), [&](int input) { return at(input).whole; });
+      check(!any, "constants are not concatenated");
+      break;
+    case OpKind::linear: check(!any || at(op.in).layout == Layout::vector, "constants of a vector are multiplied"); break;
+    case OpKind::spread: break;
+    default: check(!any, "this kind of operation cannot read constants"); break;
+  }
+  Tensor& out = program_->tensors[static_cast<std::size_t>(op.out)];
+  check(!any || out.layout != Layout::pixels, "codes hold no constants");
+  out.whole = whole;
+  out.filled = fills && !whole;
 }
 
 void Loader::load_pool(Op& op, Row p) {

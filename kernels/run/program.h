@@ -53,6 +53,8 @@ struct Tensor {
   std::int64_t offset;
   std::int64_t step() const { return layout == Layout::vector ? 1 : shape.stride(); }
   Quantised quantised;  // of codes
+  bool whole = true;    // every channel is stored
+  bool filled = false;  // a channel that is not stored holds a constant (Live::fill) rather than zeros
   // Floats of memory when so many channels are stored.
   std::int64_t floats_for(std::int64_t count) const {
     if (layout != Layout::pixels) return step() * count;
@@ -80,8 +82,8 @@ struct Op {
   const float* scale = nullptr;  // affine, channel_norm: a value a channel
   const float* shift = nullptr;
   const float* weights = nullptr;  // linear: [in][out] for a vector, [out][in] for planes
-  const float* bias = nullptr;
-  const float* phi = nullptr;  // gated conv: [in][out]
+  const float* bias = nullptr;     // linear, conv
+  const float* phi = nullptr;      // gated conv: [in][out]
   const float* rho = nullptr;
   // Gated conv with levels: rho, bias and gain have a row of C_out values for each; level_edges holds the largest
   // number of winners that each level but the last serves.
@@ -95,6 +97,9 @@ struct Op {
   OpScratch scratch;                // for all channels
   std::int64_t scratch_offset = 0;  // where it starts in the arena
   int kernel_area = 1;
+  bool keeps_list = false;       // conv, depthwise: computes the channels that its input stores
+  bool takes_constants = false;  // conv: 1x1, so that a constant at the input is an addition to its bias
+  std::vector<float> fill;       // of a conv that keeps the list: what the other channels are
   Pool pool = Pool::max;
   PoolShape window{};
   ConvPlanPtr plan;

@@ -120,10 +120,13 @@ Runtime::Context::Context(const Program& program, std::size_t pieces) {
   }
   lists.resize(channels);
   summaries.resize(channels);
+  if (std::any_of(program.tensors.begin(), program.tensors.end(), [](const Tensor& t) { return t.filled; })) fills.resize(channels);
   summary_kind.assign(program.tensors.size(), -1);
   const std::size_t widest = static_cast<std::size_t>(program.max_channels);
   saliency.resize(widest);
   gains.resize(widest);
+  constants.resize(widest);
+  bias.resize(widest);
   keys.resize(widest);
   positions.resize(widest);
   merged.resize(widest);

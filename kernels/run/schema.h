@@ -28,9 +28,11 @@ constexpr std::int64_t kFormat = 4;
 // the active channels alone side by side, and transforms down the rows.
 #define PENSTOCK_WEIGHT_FORMATS(X) X(filters) X(code_filters) X(positions) X(lines) X(gathered) X(row_positions)
 
+// `depthwise` has the fields of `conv`; it keeps its input's list, and a channel that is not in it leaves as the constant
+// function(bias). `spread` stores such constants as planes, for readers that need every channel.
 #define PENSTOCK_OP_KINDS(X)                                                                              \
   X(import_image) X(export_result) X(conv) X(pool) X(adaptive_pool) X(add) X(concat) X(affine) X(scale) \
-  X(linear) X(pack) X(channel_norm)
+  X(linear) X(pack) X(channel_norm) X(depthwise) X(spread)
 
 // Fields of every operation; those of its kind follow. An offset into the weights, or a tensor, that is not there is -1.
 #define PENSTOCK_OP_FIELDS(X) X(kind) X(in) X(in2) X(out) X(function) X(layer) X(knob)

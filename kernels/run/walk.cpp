@@ -20,7 +20,10 @@ void Runtime::Walk::start(const RunRequest& request, std::int64_t index) {
   algorithms_ = request.algorithms;
   nanoseconds_ = request.nanoseconds;
   std::fill(context_.summary_kind.begin(), context_.summary_kind.end(), -1);
-  for (std::size_t t = 0; t < program_.tensors.size(); ++t) context_.live[t].data = context_.arena.data() + placement_.tensors[t];
+  for (std::size_t t = 0; t < program_.tensors.size(); ++t) {
+    context_.live[t].data = context_.arena.data() + placement_.tensors[t];
+    context_.live[t].fill = nullptr;
+  }
   if (chosen_) std::memset(chosen_, 0, static_cast<std::size_t>(width));
 }
 
@@ -33,6 +36,7 @@ bool Runtime::Walk::run(std::size_t begin, std::size_t end) {
     else switch (op.kind) {
         case OpKind::import_image: finite = import_image(op, image_); break;
         case OpKind::export_result: finite = export_result(op, result_); break;
+        case OpKind::depthwise:
         case OpKind::conv: finite = conv(op); break;
         case OpKind::pool: pool(op); break;
         case OpKind::adaptive_pool: adaptive_pool(op); break;
@@ -43,6 +47,7 @@ bool Runtime::Walk::run(std::size_t begin, std::size_t end) {
         case OpKind::linear: linear(op); break;
         case OpKind::pack: pack(op); break;
         case OpKind::channel_norm: channel_norm(op); break;
+        case OpKind::spread: spread(op); break;
       }
     if (!finite) {
       fault_ = {image_number_, static_cast<std::int64_t>(number), op.kind == OpKind::conv};
@@ -60,6 +65,7 @@ bool Runtime::Walk::is_finite(int t) {
   if (t < 0 || program_.is_bare(t) || tensor(t).layout == Layout::pixels) return true;
   const Live& found = live(t);
   const Planes shape = tensor(t).shape;
+  if (found.fill && !kernels_.all_finite(found.fill, tensor(t).channels)) return false;
   if (tensor(t).layout == Layout::vector) return kernels_.all_finite(found.data, found.count);
   for (int p = 0; p < found.count; ++p)
     for (int y = 0; y < shape.height; ++y)
@@ -154,10 +160,10 @@ void Runtime::Walk::note_summaries(int t) {
 // g = relu(ss(x) phi + rho), and its winners. `level` is where the values of the level that serves so many winners begin.
 int Runtime::Walk::choose_winners(const Op& op, const Live& in, int wanted, std::int64_t level, std::int32_t* list) {
   const int channels = tensor(op.out).channels;
-  const float* ss = summaries(op, in);
+  const Row ss = with_summaries(op, in);
   float* const __restrict g = context_.saliency.data();
-  each_block(channels, static_cast<std::int64_t>(in.count) * channels / 2, [&](int begin, int end) {
-    kernels_.combine_rows(ss, in.list, in.count, op.phi, op.rho + level, begin, end, channels, g);
+  each_block(channels, static_cast<std::int64_t>(ss.count) * channels / 2, [&](int begin, int end) {
+    kernels_.combine_rows(ss.x, ss.list, ss.count, op.phi, op.rho + level, begin, end, channels, g);
   });
   // A NaN would win nothing, and so hide itself and what it comes from; an infinity would multiply a whole channel.
   if (!kernels_.all_finite(g, channels)) return -1;
@@ -197,6 +203,7 @@ void Runtime::Walk::run_task(const Op& op, const ConvTask& task) {
 bool Runtime::Walk::choose_outputs(const Op& op, std::int32_t* winners, Outputs& outputs) {
   const int channels = tensor(op.out).channels;
   outputs = {runtime_.all_channels_.data(), channels, nullptr, nullptr};
+  if (op.keeps_list) outputs = {live(op.in).list, live(op.in).count, nullptr, nullptr};
   if (op.knob < 0) return true;
   const int wanted = winners_of(op, channels, winners_);
   const auto edge = std::lower_bound(op.level_edges.begin(), op.level_edges.end(), wanted);
@@ -209,8 +216,9 @@ bool Runtime::Walk::choose_outputs(const Op& op, std::int32_t* winners, Outputs&
 void Runtime::Walk::note_conv(const Op& op, std::int64_t macs, int computed) {
   const Tensor& t = tensor(op.out);
   const Live& in = live(op.in);
-  if (op.knob >= 0)
-    macs += static_cast<std::int64_t>(in.count) * t.channels + std::int64_t{computed} * t.shape.height * t.shape.width;
+  const std::int64_t constants = in.fill ? tensor(op.in).channels - in.count : 0;
+  if (op.knob >= 0) macs += (in.count + constants) * t.channels + std::int64_t{computed} * t.shape.height * t.shape.width;
+  macs += constants * computed;
   note(op, macs, in.count, computed);
 }
 
@@ -221,6 +229,7 @@ bool Runtime::Walk::conv(const Op& op) {
   // A sum's list is the union, so the winners alone need a place of their own.
   Outputs outputs;
   if (!choose_outputs(op, op.in2 >= 0 ? context_.winners.data() : own_list(op.out), outputs)) return false;
+  if (in.fill) outputs.bias = add_to_bias(op, in, outputs);
   const std::int32_t* const list = outputs.list;
   const int count = outputs.count;
   ConvTask task{in.data,
@@ -242,6 +251,7 @@ bool Runtime::Walk::conv(const Op& op) {
   }
   out.list = list;
   out.count = count;
+  if (op.keeps_list) out.fill = op.fill.data();
   if (count == 0) return true;
   // Memory that nobody needs meanwhile. How much must not depend on where it lies, because results may.
   const std::int64_t spare = placement_.spares[number_of(op)];

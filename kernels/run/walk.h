@@ -1,4 +1,4 @@
-// One image on its way through a program. Private to runtime.cpp, walk.cpp, walk_ops.cpp and walk_codes.cpp.
+// One image on its way through a program. Private to runtime.cpp, walk*.cpp.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -14,6 +14,7 @@ struct Live {
   float* data = nullptr;
   const std::int32_t* list = nullptr;  // channel of each stored plane, strictly increasing
   int count = 0;
+  const float* fill = nullptr;  // by channel: what is all over a channel that is not stored; null means zeros
 };
 
 struct Runtime::Context {
@@ -25,6 +26,8 @@ struct Runtime::Context {
   std::vector<float> summaries;   // per tensor, as lists
   std::vector<int> summary_kind;  // per tensor; -1: not known yet
   std::vector<float> saliency, gains;
+  std::vector<float> fills;            // per tensor, as lists
+  std::vector<float> constants, bias;  // of the operation that runs
   std::vector<std::uint32_t> keys;
   std::vector<std::int32_t> positions, merged, winners;
   std::vector<char> fresh, alone;
@@ -66,6 +69,20 @@ class Runtime::Walk {
   bool choose_outputs(const Op& op, std::int32_t* winners, Outputs& outputs);
   void note_conv(const Op& op, std::int64_t macs, int computed);
   bool conv(const Op& op);
+  // Channels that are not stored but hold a constant (walk_constants.cpp).
+  struct Row {
+    const float* x;
+    const std::int32_t* list;
+    int count;
+  };
+  Row with_constants(const Live& in, int channels, const float* stored);
+  Row with_summaries(const Op& op, const Live& in);
+  const float* add_to_bias(const Op& op, const Live& in, const Outputs& outputs);
+  void fill_affine(const Op& op);
+  void fill_sum(const Op& op);
+  void fill_product(const Op& op, const float* by_channel);
+  void spread(const Op& op);
+  float* own_fill(int t) { return context_.fills.data() + runtime_.list_offsets_[static_cast<std::size_t>(t)]; }
   // Operations that read or write quantised maps (walk_codes.cpp).
   bool takes_codes(const Op& op) const;
   bool run_codes(const Op& op);
@@ -120,6 +137,12 @@ class Runtime::Walk {
   void make_dense(int t) {
     live(t).list = runtime_.all_channels_.data();
     live(t).count = tensor(t).channels;
+  }
+  // The result has the channels of the input, and its constants.
+  void keep_list(const Op& op) {
+    live(op.out).list = live(op.in).list;
+    live(op.out).count = live(op.in).count;
+    live(op.out).fill = live(op.in).fill;
   }
   void fill_plane(float* plane, Planes shape, float value);
   void note(const Op& op, std::int64_t macs, int read, int computed);

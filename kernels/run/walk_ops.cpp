@@ -15,8 +15,7 @@ void Runtime::Walk::pool(const Op& op) {
   const Tensor &from = tensor(op.in), &to = tensor(op.out);
   const Live& in = live(op.in);
   Live& out = live(op.out);
-  out.list = in.list;
-  out.count = in.count;
+  keep_list(op);
   each(in.count, in.count * from.step(), [&](int p, int) {
     kernels_.pool(in.data + p * from.step(), from.shape, out.data + p * to.step(), to.shape, op.window, op.pool);
     summarise_plane(op.out, p);
@@ -28,8 +27,7 @@ void Runtime::Walk::adaptive_pool(const Op& op) {
   const Tensor &from = tensor(op.in), &to = tensor(op.out);
   const Live& in = live(op.in);
   Live& out = live(op.out);
-  out.list = in.list;
-  out.count = in.count;
+  keep_list(op);
   const std::int64_t h = from.shape.height, w = from.shape.width;
   const std::int64_t rows = to.shape.height, columns = to.shape.width;
   each(in.count, in.count * from.step(), [&](int p, int) {
@@ -79,12 +77,14 @@ void Runtime::Walk::add(const Op& op) {
   out.list = list;
   out.count = n;
   // Whether a plane that only one summand has can be copied as it is, together with its summary.
-  const auto stays = [&](int t) {
+  const auto stays = [&](int t, const Live& other) {
     const bool same =
         op.function == Function::none || (op.function == Function::relu && runtime_.never_negative_[static_cast<std::size_t>(t)]);
-    return same && to.layout == Layout::planes && tensor(t).shape.halo == to.shape.halo;
+    return same && other.fill == nullptr && to.layout == Layout::planes && tensor(t).shape.halo == to.shape.halo;
   };
-  const bool first_stays = stays(op.in), second_stays = stays(op.in2);
+  const bool first_stays = stays(op.in, in2), second_stays = stays(op.in2, in);
+  // What a summand holds in a channel that it does not store.
+  const auto constant = [&](const Live& summand, int p) { return summand.fill ? summand.fill[list[p]] : 0.0f; };
   each(n, n * to.step(), [&](int p, int) {
     float* plane = out.data + p * to.step();
     if (second[p] < 0 && first_stays) return copy_plane(op.in, first[p], op.out, p);
@@ -92,14 +92,15 @@ void Runtime::Walk::add(const Op& op) {
     const float* x = first[p] < 0 ? nullptr : in.data + first[p] * a.step();
     const float* y = second[p] < 0 ? nullptr : in2.data + second[p] * b.step();
     if (to.layout == Layout::vector) {
-      const float sum = (x ? *x : 0.0f) + (y ? *y : 0.0f);
+      const float sum = (x ? *x : constant(in, p)) + (y ? *y : constant(in2, p));
       return kernels_.apply(&sum, 1, op.function, op.slope, plane);
     }
     if (x && y) kernels_.add(x, a.shape, y, b.shape, op.function, op.slope, plane, to.shape);
-    else kernels_.affine(x ? x : y, x ? a.shape : b.shape, 1.0f, 0.0f, op.function, op.slope, plane, to.shape);
+    else kernels_.affine(x ? x : y, x ? a.shape : b.shape, 1.0f, constant(x ? in2 : in, p), op.function, op.slope, plane, to.shape);
     summarise_plane(op.out, p);
   });
   note_summaries(op.out);
+  if (to.filled) fill_sum(op);
 }
 
 void Runtime::Walk::concat(const Op& op) {
@@ -133,16 +134,18 @@ void Runtime::Walk::affine(const Op& op) {
   const Tensor &from = tensor(op.in), &to = tensor(op.out);
   const Live& in = live(op.in);
   Live& out = live(op.out);
-  if (op.passes_channels()) {
-    out.list = in.list;
-    out.count = in.count;
+  if (op.passes_channels() || from.filled) {
+    keep_list(op);
+    if (from.filled) fill_affine(op);
+    const auto scale = [&](int p) { return op.scale ? op.scale[in.list[p]] : 1.0f; };
+    const auto shift = [&](int p) { return op.shift ? op.shift[in.list[p]] : 0.0f; };
     if (to.layout == Layout::vector) {
-      for (int p = 0; p < in.count; ++p) out.data[p] = in.data[p] * (op.scale ? op.scale[in.list[p]] : 1.0f);
+      for (int p = 0; p < in.count; ++p) out.data[p] = in.data[p] * scale(p) + shift(p);
       return kernels_.apply(out.data, in.count, op.function, op.slope, out.data);
     }
     each(in.count, in.count * to.step(), [&](int p, int) {
-      kernels_.affine(in.data + p * from.step(), from.shape, op.scale ? op.scale[in.list[p]] : 1.0f, 0.0f, op.function, op.slope,
-                      out.data + p * to.step(), to.shape);
+      kernels_.affine(in.data + p * from.step(), from.shape, scale(p), shift(p), op.function, op.slope, out.data + p * to.step(),
+                      to.shape);
     });
     return;
   }
@@ -165,21 +168,29 @@ void Runtime::Walk::affine(const Op& op) {
 bool Runtime::Walk::scale(const Op& op) {
   const Tensor &from = tensor(op.in), &to = tensor(op.out);
   const Live &in = live(op.in), &by = live(op.in2);
-  // Zero times infinity is NaN, but planes of zeros are not stored and would be missed: such an image is refused.
-  if (!kernels_.all_finite(by.data, by.count)) return false;
   Live& out = live(op.out);
+  float* const by_channel = context_.bias.data();
+  char* const nonzero = context_.fresh.data();
+  std::memset(nonzero, by.fill != nullptr, static_cast<std::size_t>(to.channels));
+  for (int c = 0; c < to.channels; ++c) by_channel[c] = by.fill ? by.fill[c] : 0.0f;
+  for (int q = 0; q < by.count; ++q) {
+    by_channel[by.list[q]] = by.data[q];
+    nonzero[by.list[q]] = 1;
+  }
+  // Zero times infinity is NaN, but planes of zeros are not stored and would be missed: such an image is refused.
+  if (!kernels_.all_finite(by_channel, to.channels)) return false;
   float* const factors = context_.saliency.data();
   std::int32_t* const list = own_list(op.out);
   std::int32_t* const places = context_.positions.data();
   // A product is zero where either is: only channels of both lists remain.
   int n = 0;
-  for (int p = 0, q = 0; p < in.count; ++p) {
-    while (q < by.count && by.list[q] < in.list[p]) ++q;
-    if (q == by.count || by.list[q] != in.list[p]) continue;
+  for (int p = 0; p < in.count; ++p) {
+    if (!nonzero[in.list[p]]) continue;
     list[n] = in.list[p];
     places[n] = p;
-    factors[n++] = by.data[q];
+    factors[n++] = by_channel[in.list[p]];
   }
+  if (from.filled) fill_product(op, by_channel);
   out.list = list;
   out.count = n;
   const auto times = [&](int p, int) {
@@ -201,14 +212,15 @@ void Runtime::Walk::linear(const Op& op) {
   make_dense(op.out);
   const int area = from.shape.height * from.shape.width;
   const std::int64_t features = static_cast<std::int64_t>(from.channels) * area;
-  note(op, static_cast<std::int64_t>(in.count) * area * to.channels, in.count, to.channels);
+  const Row row = with_constants(in, from.channels, in.data);
+  note(op, std::int64_t{in.fill ? from.channels : in.count} * area * to.channels, in.count, to.channels);
   float* const features_at = scratch(op);
   if (from.layout == Layout::planes)
     for (int p = 0; p < in.count; ++p)
       kernels_.export_plane(in.data + p * from.step(), from.shape, features_at + static_cast<std::int64_t>(p) * area);
   each_block(to.channels, static_cast<std::int64_t>(in.count) * area * to.channels / 2, [&](int begin, int end) {
     if (from.layout == Layout::vector)
-      kernels_.combine_rows(in.data, in.list, in.count, op.weights, op.bias, begin, end, to.channels, out.data);
+      kernels_.combine_rows(row.x, row.list, row.count, op.weights, op.bias, begin, end, to.channels, out.data);
     else kernels_.dot_blocks(features_at, in.list, in.count, area, op.weights, op.bias, begin, end, features, out.data);
     if (op.function != Function::none) kernels_.apply(out.data + begin, end - begin, op.function, op.slope, out.data + begin);
   });
@@ -218,8 +230,7 @@ void Runtime::Walk::pack(const Op& op) {
   const Tensor &from = tensor(op.in), &to = tensor(op.out);
   const Live& in = live(op.in);
   Live& out = live(op.out);
-  out.list = in.list;
-  out.count = in.count;
+  keep_list(op);
   for (int p = 0; p < in.count; ++p) {
     const float* plane = in.data + p * from.step();
     float* target = out.data + p * to.step();

@@ -86,7 +86,7 @@ class Writer {
 
   // kernel, stride, pad, dilation alike on both axes
   void conv(int in, int out, int cin, int cout, int k, int stride, int pad, int dilation, int groups, Function f, bool gated,
-            int skip = -1, int levels = 1) {
+            int skip = -1, int levels = 1, OpKind kind = OpKind::conv) {
     std::int64_t first = -1;
     if (levels > 1) {
       first = static_cast<std::int64_t>(arrays.args.size());
@@ -112,7 +112,7 @@ class Writer {
                      0,
                      first,
                      -1};
-    op(OpKind::conv, in, skip, out, f, true, gated, fields);
+    op(kind, in, skip, out, f, true, gated, fields);
   }
 
  private:
@@ -122,7 +122,7 @@ class Writer {
   std::uniform_real_distribution<float> spread_{-0.5f, 1.0f};
 };
 
-// Every kind of operation once or more, for images of this size.
+// Every kind of operation but those of separable_program, for images of this size.
 Arrays base_program(int height, int width) {
   Writer w;
   const int low = (height + 1) / 2, narrow = (width + 1) / 2;
@@ -166,7 +166,42 @@ Arrays base_program(int height, int width) {
   return w.arrays;
 }
 
-// The same with quantised maps: every operation that they have.
+// Depthwise convolutions that keep lists, and every operation that reads constants.
+Arrays separable_program(int height, int width) {
+  Writer w;
+  const int low = (height + 1) / 2, narrow = (width + 1) / 2;
+  const int image = w.tensor(true, 3, height, width, 1);
+  w.op(OpKind::import_image, -1, -1, image, Function::none, false, false, {});
+  const int a = w.tensor(true, 20, height, width, 2);
+  w.conv(image, a, 3, 20, 3, 1, 1, 1, 1, Function::relu6, true);
+  const int b = w.tensor(true, 20, low, narrow, 0), c = w.tensor(true, 20, low, narrow, 1);
+  w.conv(a, b, 20, 20, 5, 2, 2, 1, 20, Function::silu, false, -1, 1, OpKind::depthwise);
+  w.conv(a, c, 20, 20, 3, 2, 1, 1, 20, Function::none, false, -1, 1, OpKind::depthwise);
+  const int sum = w.tensor(true, 20, low, narrow, 0);
+  w.op(OpKind::add, b, c, sum, Function::leaky_relu, false, false, {});
+  const int pooled = w.tensor(true, 20, low, narrow, 0);
+  w.op(OpKind::pool, sum, -1, pooled, Function::none, false, false, {0, 3, 3, 1, 1, 1, 1, 1, 1, 0, 1});
+  const int normed = w.tensor(true, 20, low, narrow, 0);
+  w.op(OpKind::affine, pooled, -1, normed, Function::sigmoid, false, false, {w.weights(20), w.weights(20)});
+  const int squeezed = w.tensor(false, 20, 1, 1, 0);
+  w.op(OpKind::adaptive_pool, normed, -1, squeezed, Function::none, false, false, {1});
+  const int factors = w.tensor(false, 20, 1, 1, 0);
+  w.op(OpKind::linear, squeezed, -1, factors, Function::sigmoid, true, false, {w.weights(400), w.weights(20)});
+  const int scaled = w.tensor(true, 20, low, narrow, 0);
+  w.op(OpKind::scale, normed, factors, scaled, Function::none, false, false, {});
+  const int mixed = w.tensor(true, 12, low, narrow, 0);
+  w.conv(scaled, mixed, 20, 12, 1, 1, 0, 1, 1, Function::none, true, -1, 3);
+  const int whole = w.tensor(true, 20, low, narrow, 1);
+  w.op(OpKind::spread, scaled, -1, whole, Function::none, false, false, {});
+  const int wide = w.tensor(true, 12, low, narrow, 0);
+  w.conv(whole, wide, 20, 12, 3, 1, 1, 1, 1, Function::relu, true);
+  const int both = w.tensor(true, 12, low, narrow, 0);
+  w.op(OpKind::add, mixed, wide, both, Function::none, false, false, {});
+  w.op(OpKind::export_result, both, -1, -1, Function::none, false, false, {});
+  return w.arrays;
+}
+
+// The same as base_program with quantised maps: every operation that they have.
 Arrays int8_program(int height, int width) {
   Writer w;
   const int low = (height + 1) / 2, narrow = (width + 1) / 2;
@@ -289,7 +324,7 @@ int main(int argc, char** argv) {
   const int mutations = argc > 1 ? std::atoi(argv[1]) : 20000;
   std::mt19937_64 random(argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 1u);
   // The second one's image is read where the caller has it.
-  const Arrays bases[] = {base_program(11, 9), base_program(12, 8), int8_program(11, 9)};
+  const Arrays bases[] = {base_program(11, 9), base_program(12, 8), int8_program(11, 9), separable_program(11, 9)};
   std::vector<Isa> sets;
   for (int i = 0; i < kIsaCount; ++i)
     if (isa_available(static_cast<Isa>(i))) sets.push_back(static_cast<Isa>(i));
@@ -298,7 +333,7 @@ int main(int argc, char** argv) {
       if (!try_program(base, isa, 2)) return std::printf("the program itself was refused\n"), 1;
   int ran = 0;
   for (int n = 0; n < mutations; ++n) {
-    Arrays changed = bases[n % 3];
+    Arrays changed = bases[n % 4];
     for (std::uint64_t changes = 1 + random() % 3; changes > 0; --changes) mutate(changed, random);
     ran += try_program(changed, sets[random() % sets.size()], n % 50 == 0 ? 2 : 1);
   }

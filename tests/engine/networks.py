@@ -128,7 +128,11 @@ def cases(draw: st.DrawFn) -> Case:
     for place in range(blocks):
         block, size = draw(_convs(size) if place == first else _blocks(size))
         layers.append(block)
-    network = nn.Sequential(*layers, *draw(_heads(size)))
+    return gated_case(draw, nn.Sequential(*layers, *draw(heads(size))), images)
+
+
+def gated_case(draw: st.DrawFn, network: nn.Module, images: Tensor) -> Case:
+    """The network with gates, some convolutions without, and densities that differ."""
     randomise(network)
     summary = draw(st.sampled_from(("l1", "l1", "l2", "linf", "variance")))
     keep = [
@@ -164,7 +168,7 @@ def _blocks(draw: st.DrawFn, size: Size) -> tuple[nn.Module, Size]:
             return Branches(*branches, nn.Identity()), (first + second + size[0], *size[1:])
         return Branches(*branches), (first + second, *size[1:])
     if kind == "pool":
-        return draw(_pools(size))
+        return draw(pools(size))
     if kind == "norm":
         return nn.Sequential(nn.BatchNorm2d(size[0]), nn.ReLU()), size
     if kind == "excite":
@@ -225,7 +229,7 @@ def _residuals(draw: st.DrawFn, size: Size) -> tuple[nn.Module, Size]:
 
 
 @st.composite
-def _pools(draw: st.DrawFn, size: Size) -> tuple[nn.Module, Size]:
+def pools(draw: st.DrawFn, size: Size) -> tuple[nn.Module, Size]:
     kernel = draw(st.integers(1, min(4, *size[1:])))
     stride = draw(st.integers(1, 3))
     padding = draw(st.integers(0, kernel // 2))
@@ -240,7 +244,7 @@ def _pools(draw: st.DrawFn, size: Size) -> tuple[nn.Module, Size]:
 
 
 @st.composite
-def _heads(draw: st.DrawFn, size: Size) -> list[nn.Module]:
+def heads(draw: st.DrawFn, size: Size) -> list[nn.Module]:
     kind = draw(st.sampled_from(("average", "average", "maximum", "adaptive", "flat", "map")))
     if kind == "map":
         return []

@@ -140,6 +140,80 @@ def test_each_step_has_its_flow(combine: Callable[[Tensor, Tensor], Tensor], exp
     assert_silent_channels_are_zero(gated, IMAGES)
 
 
+class Separable(nn.Module):
+    """A gated convolution `a`, a depthwise one behind it, what is made of both, and a reader."""
+
+    def __init__(self, combine: Callable[[Tensor, Tensor], Tensor], reader: nn.Module) -> None:
+        super().__init__()
+        self.a = nn.Conv2d(3, 4, 3, padding=1)
+        self.deep = nn.Conv2d(4, 4, 3, padding=1, groups=4)
+        self.combine = combine
+        self.last = reader
+
+    def forward(self, x: Tensor) -> Tensor:
+        a = F.relu(self.a(x))
+        return self.last(self.combine(self.deep(a), a))
+
+
+# What the reader finds, and whether the channels that it skips are constants.
+CONSTANTS: list[tuple[Callable[[Tensor, Tensor], Tensor], Channels, bool]] = [
+    (lambda x, a: x, A, True),
+    (lambda x, a: F.silu(x), A, True),
+    (lambda x, a: F.hardswish(x).sigmoid(), A, True),
+    (lambda x, a: x.clamp(1, 2) / 3 + 1, A, True),
+    (lambda x, a: x.relu_() + 0, A, True),
+    (lambda x, a: x + a, A, True),
+    (lambda x, a: x + x.sigmoid(), A, True),
+    (lambda x, a: x * x.sigmoid(), A, True),
+    (lambda x, a: x * x.mean((2, 3), keepdim=True).sigmoid(), A, True),
+    (lambda x, a: x * a.amax((2, 3), keepdim=True), A, True),
+    (lambda x, a: x * a, A, False),
+    (lambda x, a: x * a.mean(1, keepdim=True), Dense(4), False),
+    (lambda x, a: x + a.mean(1, keepdim=True), Dense(4), False),
+    (lambda x, a: F.max_pool2d(x, 3, 2, 1), A, True),
+    (lambda x, a: F.avg_pool2d(x, 3, 2), A, True),
+    (lambda x, a: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), A, True),
+    (lambda x, a: F.avg_pool2d(x, 3, 2, 1), Dense(4), False),
+    (lambda x, a: F.pad(x, (1, 1)), Dense(4), False),
+    (lambda x, a: x[:, :, ::2, 1:], A, True),
+    (lambda x, a: torch.cat([x, a], 1)[:, :4], Dense(4), False),
+    (lambda x, a: x.softmax(1), Dense(4), False),
+    (lambda x, a: F.dropout(x, 0.5, training=True), Dense(4), False),
+    (lambda x, a: relu(x), Dense(4), False),
+]
+
+
+@pytest.mark.parametrize(("combine", "expected", "constants"), CONSTANTS)
+def test_constants_behind_a_depthwise_convolution_are_followed(
+    combine: Callable[[Tensor, Tensor], Tensor], expected: Channels, constants: bool
+) -> None:
+    gated = add_gates(Separable(combine, nn.Conv2d(4, 5, 1)).eval(), IMAGES, density=0.5)
+    _, deep, last = weight_layers(gated)
+    assert (deep.input, deep.output, deep.constants) == (A, A, False)
+    assert (last.input, last.constants) == (expected, constants)
+    stir_gates(gated, IMAGES)
+    assert_silent_channels_are_zero(gated, IMAGES)
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        nn.Conv2d(4, 5, 3, padding=1),
+        nn.Conv2d(4, 5, 3),
+        nn.Conv2d(4, 4, 1, padding=1),
+        nn.Conv2d(4, 4, 1, groups=2),
+        nn.Conv2d(4, 4, 3, padding=1, groups=4),
+        nn.Sequential(nn.Flatten(), nn.Linear(256, 5)),
+    ],
+)
+def test_a_reader_that_cannot_take_constants_reads_every_channel(reader: nn.Module) -> None:
+    gated = add_gates(Separable(lambda x, a: F.silu(x), reader).eval(), IMAGES, density=0.5)
+    last = weight_layers(gated)[-1]
+    assert last.input == Dense(last.product.inputs)
+    assert not last.constants
+    assert last.output == Dense(last.product.outputs)
+
+
 class Overwritten(nn.Module):
     """A value that is changed in place after it was produced, and read again."""
 

@@ -4,6 +4,8 @@
                conv     Σ over computed outputs of (active inputs of its group) · k² · H·W
                gate     active inputs · C_out (predictor) + computed outputs · H·W (boosting)
                linear   active inputs · outputs
+               a skipped input that is a constant behind a depthwise convolution: 1 · computed outputs, and
+               the predictor reads it too
     paper      k²·⌈d·C_in⌉·⌈d·C_out⌉·H·W + C_in·C_out (predictor) + C_out·H·W (boosting)
 
 A gated layer's output counts as computed where π ≠ 0: a winner whose saliency is 0 is not computed.
@@ -21,7 +23,17 @@ from penstock.accounting.activity import expected_count, paper_count
 from penstock.accounting.others import other_macs, reads_pooled_channels
 from penstock.errors import InputError
 from penstock.gating import GatedConv2d, gated_layers
-from penstock.surgery import Gate, Union, WeightLayer, active_mask, gates_of, trace, weight_layers
+from penstock.surgery import (
+    Channels,
+    Dense,
+    Gate,
+    Union,
+    WeightLayer,
+    active_mask,
+    gates_of,
+    trace,
+    weight_layers,
+)
 
 CONVENTIONS = ("executed", "paper")
 _CHUNK = 64  # images run at once
@@ -97,14 +109,18 @@ def _executed_rows(layers: list[WeightLayer], masks: Mapping[str, Tensor], image
             images, size.groups, -1
         ).sum(2)
         pairs = by_group.sum(dim=1)
-        gate = inputs * size.outputs + outputs * size.output_map if layer.gated else torch.zeros_like(inputs)
-        macs = pairs * size.taps * size.positions + gate
+        constants = size.inputs - inputs if layer.constants else torch.zeros_like(inputs)
+        gate = torch.zeros_like(inputs)
+        if layer.gated:
+            gate = (inputs + constants) * size.outputs + outputs * size.output_map
+        macs = pairs * size.taps * size.positions + constants * outputs + gate
         rows.append(
             _row(
                 layer,
                 macs=macs,
                 gate_macs=_mean(gate),
-                pairs=_mean(pairs),
+                pairs=_mean(pairs + constants * outputs),
+                summaries=_mean(inputs + constants),
                 active_in=_mean(inputs),
                 active_out=_mean(outputs),
             )
@@ -126,17 +142,19 @@ def _paper_rows(
     rows = []
     for layer in layers:
         size = layer.product
-        inputs, outputs = paper_count(layer.input, counted), paper_count(layer.output, counted)
+        entering, leaving = _paper_channels(layer)
+        inputs, outputs = paper_count(entering, counted), paper_count(leaving, counted)
         gate = size.inputs * size.outputs + size.outputs * size.output_map if layer.gated else 0
         macs = size.taps * size.positions * inputs * outputs // size.groups + gate
-        active_in = expected_count(layer.input, densities)
-        active_out = expected_count(layer.output, densities)
+        active_in = expected_count(entering, densities)
+        active_out = expected_count(leaving, densities)
         rows.append(
             _row(
                 layer,
                 macs=torch.full((images,), macs, dtype=torch.int64),
                 gate_macs=gate,
                 pairs=active_in * active_out / size.groups,
+                summaries=active_in,
                 active_in=active_in,
                 active_out=active_out,
             )
@@ -144,12 +162,19 @@ def _paper_rows(
     return rows
 
 
+def _paper_channels(layer: WeightLayer) -> tuple[Channels, Channels]:
+    """The paper knows zeros only: constants behind a depthwise convolution count as computed channels."""
+    entering = Dense(layer.input.count) if layer.constants else layer.input
+    return entering, layer.output if layer.gated else Dense(layer.output.count)
+
+
 def _row(
     layer: WeightLayer,
     *,
     macs: Tensor,
     gate_macs: float,
-    pairs: float,
+    pairs: float,  # of channels whose weights are read
+    summaries: float,  # that a predictor reads
     active_in: float,
     active_out: float,
 ) -> LayerAccount:
@@ -163,7 +188,7 @@ def _row(
         dense_macs=size.dense_macs,
         weight_bytes=element * size.taps * pairs,
         dense_weight_bytes=element * size.taps * size.pairs,
-        gate_bytes=element * (active_in + 1) * size.outputs if layer.gated else 0.0,
+        gate_bytes=element * (summaries + 1) * size.outputs if layer.gated else 0.0,
         activation_bytes=element * (active_in * size.input_map + active_out * size.output_map),
         in_channels=size.inputs,
         out_channels=size.outputs,

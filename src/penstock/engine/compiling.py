@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
+from penstock.engine.constants import carry_lists
 from penstock.engine.encode import encode
 from penstock.engine.fuse import fold_sum, foldable_sums, fuse
 from penstock.engine.layout import Placement, place
@@ -68,6 +69,7 @@ def build_program(
     """The steps of a network and their program, without an engine to run it; with `ranges`, in int8."""
     steps = fuse(lower(trace(network, example)))
     if ranges is None:
+        carry_lists(steps)
         return steps, encode(steps, _fit(steps))
     float_steps = quantise(steps, ranges, (*ranges.keep_float, *keep_float))
     program = encode(steps, place(steps))

@@ -28,6 +28,7 @@ from penstock.engine.steps import (
     Pack,
     Pool,
     Scale,
+    Spread,
     Step,
 )
 from penstock_runtime.program import Program
@@ -45,6 +46,7 @@ _KINDS: dict[type[Step], str] = {
     Linear: "linear",
     Pack: "pack",
     ChannelNorm: "channel_norm",
+    Spread: "spread",
 }
 _ALIGN = 16  # weights of each layer start on a cache line
 
@@ -104,7 +106,7 @@ def encode(network: Network, placement: Placement) -> Program:
             gated.append(step.name)
         second = inputs[1] if len(inputs) == 2 and isinstance(step, Add | Scale | Conv) else -1
         common = {
-            "kind": number("OpKind", _KINDS[type(step)]),
+            "kind": number("OpKind", _kind(step)),
             "in": inputs[0] if inputs else -1,
             "in2": second,
             "out": numbers.get(step.output, -1),
@@ -128,6 +130,10 @@ def encode(network: Network, placement: Placement) -> Program:
         op_kinds=tuple(type(step).__name__ for step in network.steps),
         result_shape=network.result_shape,
     )
+
+
+def _kind(step: Step) -> str:
+    return "depthwise" if isinstance(step, Conv) and step.keeps_list else _KINDS[type(step)]
 
 
 def _quantised(codes: Codes | None) -> dict[str, int]:

@@ -163,6 +163,8 @@ def _adding_conv(network: Network, sum_: Add) -> tuple[Conv, int] | None:
     for own, skip in (sum_.inputs, sum_.inputs[::-1]):
         conv = producers[own]
         alone = isinstance(conv, Conv) and len(conv.inputs) == 1 and len(readers[own]) == 1
+        if network.values[own].filled or network.values[skip].filled:
+            continue  # a convolution that adds knows zeros only
         if alone and isinstance(conv, Conv) and conv.weights.shape[2:] == (1, 1):
             return conv, skip
     return None

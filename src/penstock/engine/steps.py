@@ -43,7 +43,8 @@ class Codes:
 class Value:
     """A feature map of one image. `planes` tells a map in memory from a packed vector (1×1 only).
 
-    name: the step of the traced network whose result it is. codes: set where it is kept as bytes.
+    name: the step of the traced network whose result it is. codes: set where it is kept as bytes. filled:
+    channels that are not stored hold constants rather than zeros.
     """
 
     channels: int
@@ -53,6 +54,7 @@ class Value:
     planes: bool = True
     halo: int = 0
     codes: Codes | None = None
+    filled: bool = False
 
     @property
     def area(self) -> int:
@@ -113,7 +115,8 @@ class QuantisedWeights:
 class Conv(Step):
     """weights (out, in / groups, kh, kw), norm folded in. A second input is added, then `after` applied.
 
-    quantised: the same weights for a convolution from codes to codes.
+    quantised: the same weights for a convolution from codes to codes. keeps_list: it is depthwise, and what
+    its input does not store it does not compute (`penstock.engine.constants`).
     """
 
     weights: Floats
@@ -127,6 +130,7 @@ class Conv(Step):
     after: Function = IDENTITY
     layer: str | None = None
     quantised: QuantisedWeights | None = None
+    keeps_list: bool = False
 
 
 @dataclass
@@ -190,6 +194,11 @@ class Linear(Step):
 @dataclass
 class Pack(Step):
     """The same numbers, from planes to a packed vector or back."""
+
+
+@dataclass
+class Spread(Step):
+    """The same value with every channel stored, where the input leaves constants out."""
 
 
 @dataclass

@@ -11,6 +11,10 @@ real value, all over its map; one that it calls active may be anything (Dense is
     Meet((a, b))                       a product: active in a and in b
     Concat((a, b))                     torch.cat over channels
     Spread(a, 49)                      a flattened map: each channel of a became 49 neighbouring features
+
+A skipped channel leaves a depthwise convolution as act(bias): not zero, but one number all over its map.
+
+    Filled(a)                          channels outside of a are not computed; each is one known number
 """
 
 from __future__ import annotations
@@ -94,6 +98,20 @@ class Spread:
 Channels = Dense | Silent | Gate | Union | Meet | Concat | Spread
 
 
+@dataclass(frozen=True)
+class Filled:
+    """Channels of `source` may be anything; any other holds one number, all over its map."""
+
+    source: Channels
+
+    @property
+    def count(self) -> int:
+        return self.source.count
+
+
+Flow = Channels | Filled
+
+
 def union(first: Channels, *others: Channels) -> Channels:
     """The sum's channels, in the simplest form: Dense swallows, Silent vanishes, twins become one."""
     parts = _distinct(Union, (first, *others))
@@ -132,11 +150,26 @@ def spread(source: Channels, factor: int) -> Channels:
     return source if factor == 1 else Spread(source, factor)
 
 
-def gates_of(channels: Channels) -> Iterator[Gate]:
+def filled(source: Channels) -> Flow:
+    """Constants outside of `source`; where it says that any channel may be nonzero there are none."""
+    return source if isinstance(source, Dense) else Filled(source)
+
+
+def varying(flow: Flow) -> Channels:
+    """The channels that may be anything; the others are zero, or constants if `flow` is Filled."""
+    return flow.source if isinstance(flow, Filled) else flow
+
+
+def nonzero(flow: Flow) -> Channels:
+    """The channels that may be nonzero: all of them, if those that are not computed hold constants."""
+    return Dense(flow.count) if isinstance(flow, Filled) else flow
+
+
+def gates_of(channels: Flow) -> Iterator[Gate]:
     """Every gate an expression depends on."""
     if isinstance(channels, Gate):
         yield channels
-    elif isinstance(channels, Spread):
+    elif isinstance(channels, Spread | Filled):
         yield from gates_of(channels.source)
     elif isinstance(channels, Union | Meet | Concat):
         for part in channels.parts:
@@ -144,16 +177,19 @@ def gates_of(channels: Channels) -> Iterator[Gate]:
 
 
 def active_mask(
-    channels: Channels, masks: Mapping[str, Tensor], batch: int, device: torch.device | str | None = None
+    channels: Flow, masks: Mapping[str, Tensor], batch: int, device: torch.device | str | None = None
 ) -> Tensor:
     """The expression as a mask, given which channels each gated layer kept.
 
+    What the mask leaves out is zero, or one number all over its map if `channels` is Filled.
     masks: {gated layer: bool (batch, C)}, for instance ``layer.gains != 0`` → bool (batch, channels.count).
 
     >>> active_mask(Union((Gate("a", 2), Gate("b", 2))), {"a": torch.tensor([[True, False]]),
     ...                                                   "b": torch.tensor([[False, False]])}, 1)
     tensor([[ True, False]])
     """
+    if isinstance(channels, Filled):
+        return active_mask(channels.source, masks, batch, device)
     if isinstance(channels, Dense | Silent):
         return torch.full(
             (batch, channels.count), isinstance(channels, Dense), dtype=torch.bool, device=device

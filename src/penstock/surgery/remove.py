@@ -83,6 +83,8 @@ def _needed(traced: fx.GraphModule, ties: Ties, used: dict[str, Tensor]) -> set[
         )
     for layer in weight_layers(traced):
         active = active_mask(layer.input, used, 1)[0].tolist()
+        if layer.constants:
+            active = [True] * len(active)  # a constant is not zero
         slots = ties.reads.get(layer.name, [])
         if len(slots) == len(active):
             stay.update(ties.root(slot) for slot, on in zip(slots, active, strict=True) if on)

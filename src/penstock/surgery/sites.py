@@ -17,6 +17,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from penstock.gating import layers_matching
 from penstock.surgery.operators import Kind, kind_of, module_of, shape_of, use_of
+from penstock.surgery.operators.layers import is_plain
 from penstock.surgery.trace import opaque_modules
 
 
@@ -92,8 +93,7 @@ def _refuse_module(
             if name == opaque or name.startswith(f"{opaque}."):
                 return f"inside {opaque!r}, which torch.fx cannot trace ({why})"
         return "never runs on its own: it is not called in the traced forward"
-    plain = type(conv).forward is nn.Conv2d.forward and type(conv)._conv_forward is nn.Conv2d._conv_forward
-    if not isinstance(conv, nn.Conv2d) or not plain:
+    if not isinstance(conv, nn.Conv2d) or not is_plain(conv):
         return f"{type(conv).__name__} is not a plain Conv2d"
     if hasattr(conv, "parametrizations") or conv._forward_pre_hooks or conv._forward_hooks:
         return "its weight is parametrised or it has hooks, which a gate would cut off"

@@ -23,6 +23,7 @@ from penstock.exporting.onnx.layers import convolve
 from penstock.exporting.onnx.lists import ChannelLists
 from penstock.gating import Folded, GatedConv2d, fold_norm, level_edges, winner_count
 from penstock.surgery import Dense, Gate
+from penstock.surgery.operators.layers import reads_pixels_alone
 
 # The density input is a float32: 0.55 arrives as 0.55000001, which must not buy one more of 100 channels. The
 # errors of input, difference and product are below 1.5e-7 together.
@@ -92,18 +93,24 @@ class Gates:
         self.lists = lists
         self.densities = densities
         self.winners: dict[str, str] = {}  # {layer: the tensor with the channels it chose}
+        self.fixed_counts: dict[str, int] = {}  # {layer: its number of winners}, if the density is fixed
         self._summaries: dict[tuple[str, str], str] = {}
+        self._left_out: dict[str, str] = {}
 
     def skipping(self, name: str, layer: GatedConv2d, x: Value, shape: tuple[int, ...], relu: bool) -> Value:
         """One image; the result holds the winners alone. relu: a ReLU follows, so it may come first."""
         w, conv = self.writer, layer.conv
+        x = self.readable(conv, x, shape)
         gains, chosen = self._choose(name, layer, x)
         winners = w.op("Reshape", chosen, w.ints(-1))
         self.winners[name] = winners
+        if self.densities.given is None:
+            self.fixed_counts[name] = winner_count(self.densities.own(layer), conv.out_channels)
         gate = Gate(name, conv.out_channels)
         self.lists.set_winners(gate, winners)
         folded = _folded(layer)
         weight, bias = folded.weight.float(), self.densities.row(layer, folded.bias, "bias")
+        bias = self.with_constants(x, weight, bias)
         if layer.levels:
             factors = self.densities.row(layer, folded.gain, "level_gain")
             gains = w.op("Mul", gains, w.op("Gather", factors, winners))
@@ -137,6 +144,39 @@ class Gates:
         scaled = w.op("Mul", features, w.op("Unsqueeze", gains, w.ints(2, 3)))
         return Value(scaled, shape, Dense(conv.out_channels), nonnegative=relu)
 
+    def readable(self, conv: nn.Conv2d, x: Value, shape: tuple[int, ...]) -> Value:
+        """The input of a convolution: laid out whole if it holds constants that the kernel cannot take."""
+        takes = reads_pixels_alone(conv) and shape[2] * shape[3] >= _FEW_POSITIONS
+        return x if x.fill is None or takes else self.lists.relayout(x, Dense(conv.in_channels))
+
+    def with_constants(self, x: Value, weight: Tensor, bias: str) -> str:
+        """The bias of a 1×1 convolution together with the part of the input's constants."""
+        if x.fill is None:
+            return bias
+        w = self.writer
+        matrix = w.constant(weight[:, :, 0, 0].t().contiguous(), "weight")
+        return w.op("Add", bias, w.op("Reshape", w.op("MatMul", self._constants(x), matrix), w.ints(-1)))
+
+    def _constants(self, x: Value) -> str:
+        """(1, C): the constants of the channels that are not stored, 0 for the others."""
+        assert x.fill is not None
+        if x.name not in self._left_out:
+            w = self.writer
+            listed = self.lists.indices(x.stored)
+            none = w.op("ConstantOfShape", w.op("Shape", listed))
+            flat = w.op("ScatterElements", w.op("Reshape", x.fill, w.ints(-1)), listed, none)
+            self._left_out[x.name] = w.op("Unsqueeze", flat, w.ints(0))
+        return self._left_out[x.name]
+
+    def _summary_of_constants(self, x: Value, kind: str) -> str | None:
+        """ss of channels that are one number all over, (1, C); their variance is 0."""
+        if x.fill is None or kind == "variance":
+            return None
+        w, positions = self.writer, float(x.shape[2] * x.shape[3])
+        share = {"l1": 1.0, "l2": positions**-0.5, "linf": 1 / positions}[kind]
+        size = w.op("Abs", self._constants(x))
+        return size if kind == "l1" else w.op("Mul", size, w.number(share))
+
     def cut_inputs(
         self, conv: nn.Conv2d, weight: Tensor, x: Value, shape: tuple[int, ...]
     ) -> tuple[str, str]:
@@ -146,12 +186,15 @@ class Gates:
     def _choose(self, name: str, layer: GatedConv2d, x: Value) -> tuple[str, str]:
         """TopK of the saliencies: gains (batch, k) and channels (batch, k)."""
         w = self.writer
-        predictor = w.constant(layer.gate.weight, "phi")
+        everything = predictor = w.constant(layer.gate.weight, "phi")
         if x.compact:
             predictor = w.op("Gather", predictor, self.lists.indices(x.stored), axis=0)
         summary = self._summary(x, layer.gate.summary)
         by_level = layer.gate.bias.reshape(-1, layer.conv.out_channels)
         rho = self.densities.row(layer, by_level, "rho")
+        constants = self._summary_of_constants(x, layer.gate.summary)
+        if constants is not None:
+            rho = w.op("Add", rho, w.op("MatMul", constants, everything))
         saliency = w.op("Relu", w.op("Gemm", summary, predictor, rho))
         count = self.densities.count(layer)
         # TopK gives ties to the lower index, sorted or not, so it sorts only where the order is read.

@@ -17,7 +17,9 @@ from penstock.surgery.operators import layers as table
 _PAD_MODES = {"reflect": "reflect", "replicate": "edge"}
 
 
-def convolve(w: GraphWriter, conv: nn.Conv2d, source: str, weight: str, bias: str | None) -> str:
+def convolve(
+    w: GraphWriter, conv: nn.Conv2d, source: str, weight: str, bias: str | None, groups: int | None = None
+) -> str:
     """Conv with the geometry of `conv` and weights from wherever."""
     pads = explicit_padding(conv.padding, conv.kernel_size, conv.dilation, conv.stride)
     if conv.padding_mode != "zeros" and any(pads):
@@ -30,7 +32,7 @@ def convolve(w: GraphWriter, conv: nn.Conv2d, source: str, weight: str, bias: st
         strides=list(conv.stride),
         pads=pads,
         dilations=list(conv.dilation),
-        group=conv.groups,
+        group=conv.groups if groups is None else groups,
     )
 
 

@@ -55,10 +55,15 @@ class ChannelLists:
         return self._indices[channels]
 
     def relayout(self, value: Value, target: Channels) -> Value:
-        """The same value holding the channels of `target`; those it did not hold are zero."""
+        """The same value holding the channels of `target`; those it did not hold are zero, or its fill."""
         if value.stored == target:
             return value
         w = self.writer
+        if value.fill is not None:
+            size = w.ints(1, *value.shape[1:])
+            base = w.op("Squeeze", w.op("Expand", value.fill, size), w.ints(0))
+            whole = self.scatter(base, value, Dense(value.stored.count))
+            return self.relayout(whole, target)
         if isinstance(value.stored, Dense):
             name = w.op("Gather", value.name, self.indices(target), axis=1)
             return replace(value, name=name, stored=target)

@@ -13,7 +13,7 @@ from typing import Any
 from torch import fx, nn
 
 from penstock.errors import ExportError
-from penstock.exporting.onnx import layers, shapes
+from penstock.exporting.onnx import constants, layers, shapes
 from penstock.exporting.onnx import pointwise as points
 from penstock.exporting.onnx.call import Call, Unsupported, static
 from penstock.exporting.onnx.gates import Gates
@@ -21,7 +21,7 @@ from penstock.exporting.onnx.graph import GraphWriter, Value, dense_value
 from penstock.exporting.onnx.inside import trace_with_sizes
 from penstock.exporting.onnx.lists import listable
 from penstock.gating import GatedConv2d
-from penstock.surgery import Dense, channel_flow, shape_of
+from penstock.surgery import Dense, Filled, channel_flow, shape_of
 from penstock.surgery.operators import (
     TABLE,
     Kind,
@@ -134,15 +134,28 @@ class NetworkWriter:
             for part in str(node.target).split("."):
                 tensor = getattr(tensor, part)
             return dense_value(self.writer.constant(tensor, str(node.target)), shape)
-        target = listable(self.flow.get(node.name), shape[1] if len(shape) > 1 else 1, self.unions)
+        flow = self.flow.get(node.name)
+        # A step that does not carry constants on has its input laid out, and its result is whole.
+        zeros = None if isinstance(flow, Filled) else flow
+        target = listable(zeros, shape[1] if len(shape) > 1 else 1, self.unions)
         lists, dynamic = self.gates.lists, not self.skipping
         call = Call(node, use, values, shape, target, self.writer, lists, dynamic)
         if isinstance(use.module, GatedConv2d):
             return self._gated(call, use.module)
         if isinstance(use.module, nn.Conv2d):
             return self._convolution(call, use.module)
+        if node in self.folded:
+            return call.x
+        if isinstance(flow, Filled) and constants.carries(call):
+            return constants.carry(call, self._plain)
+        whole = {n: v if v.fill is None else call.dense(v) for n, v in values.items()}
+        return self._plain(replace(call, values=whole))
+
+    def _plain(self, call: Call) -> Value:
+        """A step that is no convolution."""
+        node, use = call.node, call.use
         if use.kind is Kind.NORM:
-            return call.x if node in self.folded else layers.batch_norm(call)
+            return layers.batch_norm(call)
         if use.kind is Kind.SELECT and shape_of(node.args[0]) is None:  # type: ignore[arg-type]
             return self._piece(call)
         if use.operator in _WRITERS:
@@ -183,11 +196,17 @@ class NetworkWriter:
         weight, bias = layers.fold(conv, None if follower is None else module_of(follower))
         if follower is not None:
             self.folded.add(follower)
+        if isinstance(self.flow.get(call.node.name), Filled) and call.x.compact and call.x.fill is None:
+            return constants.depthwise(call, self.gates, conv, weight, bias)
+        x = self.gates.readable(conv, call.x, call.shape)
+        if x.fill is not None and bias is None:
+            bias = weight.new_zeros(conv.out_channels)
         offset = None if bias is None else self.writer.constant(bias, "bias")
         if conv.groups > 1:
             source, kernel = call.dense().name, self.writer.constant(weight, "weight")
         else:
-            source, kernel = self.gates.cut_inputs(conv, weight, call.x, call.shape)
+            offset = None if offset is None else self.gates.with_constants(x, weight, offset)
+            source, kernel = self.gates.cut_inputs(conv, weight, x, call.shape)
         return call.result(layers.convolve(self.writer, conv, source, kernel, offset))
 
     def _piece(self, call: Call) -> Value:

@@ -91,19 +91,24 @@ CLAMP = Operator(
     condition=_spans_zero,
 )
 
-SIGMOID = Operator("sigmoid", Kind.OTHER, modules=(nn.Sigmoid,), foreign=("timm.Sigmoid",), nonnegative=True)
+SIGMOID = Operator(
+    "sigmoid", Kind.OTHER, modules=(nn.Sigmoid,), foreign=("timm.Sigmoid",), even=True, nonnegative=True
+)
 HARDSIGMOID = Operator(
     "hardsigmoid",
     Kind.OTHER,
     modules=(nn.Hardsigmoid,),
     foreign=("timm.HardSigmoid",),
     settings=_INPLACE,
+    even=True,
     nonnegative=True,
 )
-SOFTPLUS = Operator("softplus", Kind.OTHER, modules=(nn.Softplus,), settings={"beta": 1, "threshold": 20})
+SOFTPLUS = Operator(
+    "softplus", Kind.OTHER, modules=(nn.Softplus,), settings={"beta": 1, "threshold": 20}, even=True
+)
 SOFTMAX = Operator("softmax", Kind.OTHER, modules=(nn.Softmax,), settings={"dim": None}, nonnegative=True)
 LOG_SOFTMAX = Operator("log_softmax", Kind.OTHER, modules=(nn.LogSoftmax,), settings={"dim": None})
-EXP = Operator("exp", Kind.OTHER, nonnegative=True)
+EXP = Operator("exp", Kind.OTHER, even=True, nonnegative=True)
 
 ABS = Operator("abs", Kind.PASS, nonnegative=True)
 NEGATE = Operator("neg", Kind.PASS, aliases=("negative",))

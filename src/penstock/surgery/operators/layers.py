@@ -11,6 +11,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from penstock.gating import GatedConv2d
 from penstock.surgery.operators.row import Cutting, Kind, Operator, convolution_product, linear_product
+from penstock.surgery.operators.uses import Use
 
 
 def _refit_convolution(module: Any) -> None:
@@ -38,6 +39,18 @@ def _refit_gated(module: Any) -> None:
 def is_depthwise(module: Any) -> bool:
     """Whether each output channel of a convolution reads one input channel, its own."""
     return module.groups > 1 and module.groups == module.in_channels == module.out_channels
+
+
+def is_plain(module: Any) -> bool:
+    """Whether a convolution runs as torch's own does: a subclass may pad, or change weights, as it runs."""
+    ours = type(module)
+    return ours.forward is nn.Conv2d.forward and ours._conv_forward is nn.Conv2d._conv_forward
+
+
+def reads_pixels_alone(module: Any) -> bool:
+    """Whether every output pixel of a convolution reads one input pixel: 1×1, no padding, no groups."""
+    padded = any(module.padding) if not isinstance(module.padding, str) else False
+    return is_plain(module) and set(module.kernel_size) == {1} and not padded and module.groups == 1
 
 
 def _always(module: Any) -> bool:
@@ -158,10 +171,19 @@ MAX_POOL = Operator(
     modules=(nn.MaxPool2d,),
     settings={"kernel_size": None, "stride": None, "padding": 0, "dilation": 1, "ceil_mode": False},
 )
+
+
+def _averages_no_padding(use: Use) -> bool:
+    padding = use.setting("padding")
+    padded = any(padding) if isinstance(padding, list | tuple) else padding != 0
+    return use.setting("divisor_override") is None and not (padded and use.setting("count_include_pad"))
+
+
 AVERAGE_POOL = Operator(
     "avg_pool2d",
     Kind.PASS,
     modules=(nn.AvgPool2d,),
+    even=_averages_no_padding,
     settings={
         "kernel_size": None,
         "stride": None,

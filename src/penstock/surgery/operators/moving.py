@@ -22,7 +22,7 @@ SPLIT = Operator("split", Kind.OTHER, settings={"split_size": None, "dim": 0})
 CONCAT = Operator("cat", Kind.CONCAT, aliases=("concat", "concatenate"), settings={"dim": 0})
 
 PAD = Operator("pad", Kind.PAD, settings={"pad": None, "mode": "constant", "value": None})
-ZERO_PAD = Operator("ZeroPad2d", Kind.PASS, functions=False, modules=(nn.ZeroPad2d,))
+ZERO_PAD = Operator("ZeroPad2d", Kind.PASS, functions=False, modules=(nn.ZeroPad2d,), even=False)
 REFLECTION_PAD = Operator("ReflectionPad2d", Kind.PASS, functions=False, modules=(nn.ReflectionPad2d,))
 REPLICATION_PAD = Operator("ReplicationPad2d", Kind.PASS, functions=False, modules=(nn.ReplicationPad2d,))
 RESIZE = Operator(

@@ -14,6 +14,8 @@ from torch import fx, nn
 from penstock.errors import SurgeryError
 from penstock.surgery.operators.row import Kind, Operator
 
+_EVEN = frozenset({Kind.ACTIVATION, Kind.PASS, Kind.NORM, Kind.MOVE, Kind.REDUCE, Kind.SELECT})
+
 
 @dataclass(frozen=True)
 class Use:
@@ -28,6 +30,16 @@ class Use:
         """What it does to channels here."""
         condition = self.operator.condition
         return self.operator.kind if condition is None or condition(self) else Kind.OTHER
+
+    @property
+    def even(self) -> bool:
+        """Whether a channel that is one number all over its map leaves as such a one."""
+        given = self.operator.even
+        if self.drops_at_random:
+            return False
+        if given is None:
+            return self.kind in _EVEN or self.operator.kind is Kind.ACTIVATION
+        return given(self) if callable(given) else given
 
     def setting(self, name: str) -> Any:
         """One of the row's settings; a step of the graph (fx.Node) where it is worked out at run time."""
