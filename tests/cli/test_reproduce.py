@@ -20,7 +20,7 @@ MIB = 2**20
 
 
 def setting(out: Path) -> Setting:
-    return Setting("imagenette", 160, 20, 473, 1, 0, out)
+    return Setting("imagenette", 32, 20, 473, 1, 0, out, seeds=(0,), savings=(4.0,))
 
 
 def test_the_list_names_every_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,7 +32,9 @@ def test_the_list_names_every_one(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_step_is_a_command_that_its_own_options_accept(name: str, tmp_path: Path) -> None:
-    for step in ALL[name].steps(setting(tmp_path)):
+    steps = ALL[name].steps(setting(tmp_path))
+    kinds = {tuple(word for word in step.words if word.startswith("--")): step for step in steps}
+    for step in kinds.values():
         module = importlib.import_module(f"penstock.cli.{step.words[0]}")
         tyro.cli(module.Options, args=list(step.words[1:]))
 
@@ -41,7 +43,8 @@ def test_steps_read_only_what_steps_before_them_made(tmp_path: Path) -> None:
     for one in ALL.values():
         made: set[str] = set()
         for step in one.steps(setting(tmp_path)):
-            read = {word for word in step.words if word.startswith(str(tmp_path))}
+            shared = {str(tmp_path / "lessons")}  # made by whoever comes first
+            read = {word for word in step.words if word.startswith(str(tmp_path))} - shared
             out = step.words[step.words.index("--out") + 1] if "--out" in step.words else None
             assert read - {out} <= made, (one.name, step.name)
             made |= {out} if out else set()

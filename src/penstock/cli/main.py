@@ -65,9 +65,7 @@ def _run(words: list[str]) -> int:
         )
         return 2
     try:
-        module = importlib.import_module(f"penstock.cli.{words[0]}")
-        options = _parse(module, words)
-        return 0 if options is None else int(module.run(options))
+        return run_command(words)
     except BrokenPipeError:
         raise
     except PenstockError as error:
@@ -82,6 +80,13 @@ def _run(words: list[str]) -> int:
             raise
         hint = "a smaller --recipe.batch-size, or --recipe.accumulate" if words[0] in _TRAINING else "less"
         return _fail(words[0], f"out of memory; files that were written are whole. Try {hint} at a time")
+
+
+def run_command(words: list[str]) -> int:
+    """Run a command that there is; what it refuses is raised."""
+    module = importlib.import_module(f"penstock.cli.{words[0]}")
+    options = _parse(module, words)
+    return 0 if options is None else int(module.run(options))
 
 
 _TRAINING = ("train", "sweep", "prune")

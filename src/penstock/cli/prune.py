@@ -99,6 +99,8 @@ class Options:
     """The peak in those epochs. Default: --recipe.learning-rate."""
     teacher: str = ""
     """A network to distil from in every stage (MODEL syntax); needs --recipe.distill."""
+    lessons: Path | None = None
+    """A folder where the teacher's answers are kept: runs with the same teacher and seed share them."""
     json: bool = False
     """Print JSON: a line an epoch, and the report as the last line."""
     recipe: PruneRecipe = field(default_factory=PruneRecipe)
@@ -118,6 +120,7 @@ FURTHER = (
     "gate_epochs",
     "gate_learning_rate",
     "teacher",
+    "lessons",
     "holdout",
 )
 """Options on a second page of help."""
@@ -166,6 +169,7 @@ def run(options: Options) -> int:
         plan,
         out=options.out,
         teacher=teacher,
+        lessons=options.lessons,
         on_stage=note,
         watch=lambda name, recipe: TrainingDisplay(recipe.epochs, options.json, name),
     )

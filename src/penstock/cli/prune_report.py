@@ -18,7 +18,7 @@ from penstock.measuring.timing import interleave
 from penstock.pruning import METHODS, Outcome, Pruned, Sensitivity, Skipping
 from penstock.reporting.terminal import WholeWords, print_table
 
-_TIMED = 16  # images that are timed, one a call
+TIMED = 16  # images that are timed, one a call
 _SECONDS = 3.0
 
 
@@ -45,9 +45,11 @@ def report(
         cost = outcome.skipping.cost(outcome.network, images)
         found |= {"macs": cost.authors, "macs_executed": cost.executed, "kind": outcome.skipping.kind}
         found["left_alone"] = outcome.skipping.left_alone
+        if outcome.skipping.densities is not None:  # each image's own: whoever times the network needs them
+            found["densities"] = outcome.skipping.densities(outcome.network, images[:TIMED])
     found["saving"] = found["macs_before"] / found["macs"]
     networks = {"original": original, "smaller": outcome.network, "gated": outcome.gated}
-    found["milliseconds"] = milliseconds(networks, images, outcome.skipping)
+    found["milliseconds"] = milliseconds(networks, images, outcome.skipping, found.get("densities"))
     if outcome.gated is not None:
         found["density"] = density
         found["gated_macs"] = account(outcome.gated, images[:1], "paper").macs
@@ -61,29 +63,32 @@ def _weights(network: nn.Module) -> int:
 
 
 def milliseconds(
-    networks: dict[str, nn.Module | None], images: Tensor, skipping: Skipping | None = None
+    networks: dict[str, nn.Module | None],
+    images: Tensor,
+    skipping: Skipping | None = None,
+    densities: Sequence[dict[str, float]] | None = None,
 ) -> dict[str, float]:
     """{network: the least milliseconds an image takes in the engine on one thread}, where it can run it.
 
     A network that decides outside of the engine is timed with each image's own counts, without deciding.
     """
-    singles = images[:_TIMED].split(1)
+    singles = images[:TIMED].split(1)
     calls: dict[str, Callable[[], object]] = {}
     for name, network in networks.items():
         if network is None or (name == "smaller" and skipping is not None and skipping.plain is None):
             continue
         decided: Sequence[dict[str, float] | None] = [None] * len(singles)
-        if name == "smaller" and skipping is not None and skipping.plain and skipping.densities:
-            decided = skipping.densities(network, images[:_TIMED])
+        if name == "smaller" and skipping is not None and skipping.plain:
+            decided = densities or decided
             network = skipping.plain(network)
         engine = try_compile(network.eval(), images[:1])[0]
         if engine is not None:
-            calls[name] = _one_by_one(engine, singles, decided)
+            calls[name] = at_own_densities(engine, singles, decided)
     times = interleave(calls, seconds=_SECONDS) if calls else {}
     return {name: time.least for name, time in times.items()}
 
 
-def _one_by_one(
+def at_own_densities(
     engine: Callable[..., object], images: Sequence[Tensor], densities: Sequence[dict[str, float] | None]
 ) -> Callable[[], object]:
     """A contestant that runs one image a call, at its own densities, and takes the next at the next call."""

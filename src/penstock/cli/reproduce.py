@@ -2,7 +2,8 @@
 
 Every step is a penstock command, printed before it runs, so that it can be run alone. A step that is done
 leaves `STEP.done` in the folder with its command; the same command again goes on with the first that is not
-done, and a training goes on from its last state.
+done, and a training goes on from its last state. Where methods are compared, one that is refused (a budget
+that it cannot meet) leaves `STEP.failed` with the reason, and the others go on.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ from __future__ import annotations
 import io
 import json
 import shlex
+import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import tyro
 from rich.console import Console
 
-from penstock.cli.reproductions import ALL, Setting, Step
-from penstock.errors import DataError, TrainingError
+from penstock.cli.reproductions import ALL, Defaults, Reproduction, Setting, Step
+from penstock.errors import DataError, PenstockError, TrainingError
 from penstock.files import write_atomically
 from penstock.reporting.tables import to_json, to_rich
+from penstock.reporting.terminal import print_table
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -30,19 +36,36 @@ class Options:
 
     name: Annotated[str, tyro.conf.Positional] = ""
     """Which one."""
-    data: str = "imagenette"
-    """The data set, or a folder like ImageNet's with train/CLASS/*.jpg and val/."""
-    size: int = 160
-    """The side of the photographs at which networks are scored; training grows up to 0.8 of it."""
-    epochs: int = 20
-    """Of the dense network's training; the others take shares of it. 90 is usual for ImageNet."""
-    holdout: int = 473
-    """Training images held out for every choice; the test part is looked at once per final network."""
+    data: str | None = None
+    """The data set, or a folder like ImageNet's with train/CLASS/*.jpg and val/. Default: cifar10 for those
+    that begin with cifar, else imagenette."""
+    size: int | None = None
+    """The side of the photographs at which networks are scored; training grows up to 0.8 of it. Default:
+    160."""
+    epochs: int | None = None
+    """Where methods are compared: of the training after each cut (default 3). Else of the dense network's
+    training, and the others take shares of it (default 20; 90 is usual for ImageNet)."""
+    holdout: int | None = None
+    """Training images held out for every choice; the test part is looked at once per final network. Default:
+    5,000 of CIFAR-10, else 473."""
+    dense: str = ""
+    """Where methods are compared: the dense network that all of them start from. Default: the shipped one of
+    CIFAR-10; ResNet-18 is trained."""
+    methods: str = ""
+    """Only these, as in fbs,thinet,amc; all if empty."""
+    savings: str = ""
+    """Only at these savings of MACs, as in 2,3."""
+    seeds: str = ""
+    """Only with these seeds, as in 0,1."""
     threads: int = 0
     """For training; 0 leaves torch's own choice."""
     seed: int = 0
     out: Path = Path("runs/reproduce")
     """Where networks, scores and the table go."""
+    only_table: bool = False
+    """Run no step: the table of what is there already. A row that is not says so."""
+    time_again: bool = False
+    """Measure the networks that are compared anew, on a quiet machine; else only after a new one came."""
     dry_run: bool = False
     """Print the commands and run none."""
     json: bool = False
@@ -61,33 +84,56 @@ def run(options: Options) -> int:
         return 0
     if options.name not in ALL:
         raise DataError(f"NAME {options.name!r}: expected one of {', '.join(ALL)}")
-    if options.epochs < 1:
-        raise TrainingError(f"--epochs: expected 1 or more, got {options.epochs}")
     wanted = ALL[options.name]
-    setting = Setting(
-        options.data,
-        options.size,
-        options.epochs,
-        options.holdout,
-        options.threads,
-        options.seed,
-        options.out,
-    )
+    setting = settle(options, wanted)
     aside = Console(stderr=True, highlight=False, soft_wrap=True)
-    for step in wanted.steps(setting):
+    for step in () if options.only_table else wanted.steps(setting):
         if options.dry_run:
             print(command(step))
         elif not run_step(step, options.out, aside):
             return 1
     if options.dry_run:
         return 0
+    if wanted.measure is not None:
+        wanted.measure(setting, options.time_again)
     table = wanted.table(setting)
+    drawn = None if wanted.draw is None else wanted.draw(setting)
+    if drawn is not None:
+        aside.print(f"the figure is {drawn}")
     write_atomically(options.out / f"{wanted.name}.json", json.dumps(to_json(table), indent=2).encode())
     if options.json:
         print(json.dumps(to_json(table)))
     else:
-        shown.print(to_rich(table), soft_wrap=False)
+        print_table(shown, to_rich(table))
     return 0
+
+
+def settle(options: Options, wanted: Reproduction) -> Setting:
+    """What the user said, and the reproduction's own where they said nothing."""
+    chosen = {}
+    for one in fields(Defaults):
+        said = getattr(options, one.name)
+        chosen[one.name] = getattr(wanted.defaults, one.name) if said is None else said
+    if chosen["epochs"] < 1:
+        raise TrainingError(f"--epochs: expected 1 or more, got {chosen['epochs']}")
+    return Setting(
+        **chosen,
+        threads=options.threads,
+        seed=options.seed,
+        out=options.out,
+        dense=options.dense,
+        methods=tuple(filter(None, options.methods.split(","))),
+        savings=tuple(numbers("--savings", options.savings, float)),
+        seeds=tuple(numbers("--seeds", options.seeds, int)),
+    )
+
+
+def numbers(option: str, text: str, kind: Callable[[str], Number]) -> list[Number]:
+    """ "2,3" → [2.0, 3.0]."""
+    try:
+        return [kind(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise DataError(f"{option} {text!r}: expected numbers as in 2,3") from None
 
 
 def command(step: Step) -> str:
@@ -97,22 +143,25 @@ def command(step: Step) -> str:
 
 def run_step(step: Step, out: Path, aside: Console) -> bool:
     """Run one step unless it is done already; False if it failed (it has said why)."""
-    from penstock.cli.main import main  # which knows this command too
+    from penstock.cli.main import main, run_command  # which know this command too
 
-    done = out / f"{step.name.replace(' ', '-')}.done"
+    done, failed = out / f"{step.file}.done", out / f"{step.file}.failed"
     if done.exists() and done.read_text() == command(step):
         aside.print(f"done already: {step.name}")
         return True
     aside.print(f"{step.name}: {command(step)}", markup=False)
     said = io.StringIO()
-    if step.output:
-        with redirect_stdout(said):
-            code = main(list(step.words))
-    else:
-        code = main(list(step.words))
+    with redirect_stdout(said if step.output else sys.stderr):
+        try:
+            code = (run_command if step.optional else main)(list(step.words))
+        except PenstockError as error:
+            aside.print(f"{step.name} is not there: {error}", markup=False)
+            write_atomically(failed, str(error).encode())
+            return True
     if code != 0:
         return False
     if step.output:
         write_atomically(out / step.output, said.getvalue().encode())
+    failed.unlink(missing_ok=True)
     write_atomically(done, command(step).encode())
     return True

@@ -109,11 +109,13 @@ def prune_in_stages(
     *,
     out: str | Path | None = None,
     teacher: nn.Module | None = None,
+    lessons: str | Path | None = None,
     on_stage: Callable[[Stage], None] | None = None,
     watch: Callable[[str, Recipe], AbstractContextManager[Watcher]] | None = None,
 ) -> Outcome:
     """Prune a copy of `network`; with `out`, the same call goes on after an interruption.
 
+    `lessons`: a folder where the teacher's answers are kept for other runs that ask the same.
     `watch` is called with a stage's name and recipe before it trains, for a display of that training.
     """
     folder = None if out is None else Path(out)
@@ -138,7 +140,9 @@ def prune_in_stages(
         with nullcontext() if watch is None else watch(name, recipe) as watcher:
             if watcher is not None:
                 options |= {"on_step": watcher.step, "on_epoch": watcher.epoch}
-            result = train(learner, train_data, test_data, recipe, teacher=teacher, **options)
+            result = train(
+                learner, train_data, test_data, recipe, teacher=teacher, lessons=lessons, **options
+            )
         note(Stage(name, learner, result.score))
 
     def cut(name: str, before: nn.Module, budget: Budget) -> Pruned | Skipping:

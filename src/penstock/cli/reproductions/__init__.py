@@ -4,10 +4,12 @@ One file for each; a new one is a file with a `Reproduction` and a line in `ALL`
 """
 
 from penstock.cli.reproductions.memory import MEMORY_TABLE
-from penstock.cli.reproductions.plan import Reproduction, Setting, Step
+from penstock.cli.reproductions.plan import Defaults, Reproduction, Setting, Step
 from penstock.cli.reproductions.resnet18 import RESNET18_TABLE
+from penstock.cli.reproductions.rivals import CIFAR_RIVALS, RESNET18_RIVALS
 from penstock.cli.reproductions.vgg16 import VGG16_TABLE
 
-ALL: dict[str, Reproduction] = {one.name: one for one in (RESNET18_TABLE, VGG16_TABLE, MEMORY_TABLE)}
+_ALL = (RESNET18_TABLE, VGG16_TABLE, MEMORY_TABLE, CIFAR_RIVALS, RESNET18_RIVALS)
+ALL: dict[str, Reproduction] = {one.name: one for one in _ALL}
 
-__all__ = ["ALL", "Reproduction", "Setting", "Step"]
+__all__ = ["ALL", "Defaults", "Reproduction", "Setting", "Step"]

@@ -14,7 +14,11 @@ from penstock.reporting.tables import Table
 
 @dataclass(frozen=True)
 class Setting:
-    """What the user chose. data and size: as of `penstock train`; epochs: of the dense network's training."""
+    """What the user chose. data and size: as of `penstock train`; epochs: of the training that is compared.
+
+    dense: the network that everything starts from; empty: the reproduction's own. seeds, methods, savings,
+    for those that compare methods: which of them; empty: all.
+    """
 
     data: str
     size: int
@@ -23,6 +27,10 @@ class Setting:
     threads: int
     seed: int
     out: Path
+    dense: str = ""
+    seeds: tuple[int, ...] = ()
+    methods: tuple[str, ...] = ()
+    savings: tuple[float, ...] = ()
 
     def part(self, share: float) -> str:
         """A share of the epochs as a word, at least one."""
@@ -40,21 +48,47 @@ class Setting:
 
 @dataclass(frozen=True)
 class Step:
-    """One command. words: after `penstock`; output: the file below `out` that takes what it prints."""
+    """One command. words: after `penstock`; output: the file below `out` that takes what it prints.
+
+    optional: the others go on if it is refused; the table then says why it is not there.
+    """
 
     name: str
     words: tuple[str, ...]
     output: str = ""
+    optional: bool = False
+
+    @property
+    def file(self) -> str:
+        """What its marks are called: FILE.done, or FILE.failed with the reason."""
+        return self.name.replace(" ", "-")
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What stands where the user says nothing."""
+
+    data: str = "imagenette"
+    size: int = 160
+    epochs: int = 20
+    holdout: int = 473
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One table or figure of the paper. steps run in order; table reads what they left."""
+    """One table or figure of the paper. steps run in order; table reads what they left.
+
+    measure: times all the networks together, after the steps (again even if nothing is new, if told so);
+    draw: writes the figure below `out` and returns its path.
+    """
 
     name: str
     title: str
     steps: Callable[[Setting], tuple[Step, ...]]
     table: Callable[[Setting], Table]
+    defaults: Defaults = Defaults()
+    measure: Callable[[Setting, bool], None] | None = None
+    draw: Callable[[Setting], Path | None] | None = None
 
 
 def evaluated(setting: Setting, name: str, model: Path, density: float | None = None) -> Step:

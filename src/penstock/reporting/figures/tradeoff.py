@@ -17,6 +17,8 @@ from penstock.reporting.numbers import short_count
 
 _KNOWN = ("FBS", "NS", "NS+FBS")  # these keep their colours whichever of them are there
 
+_INSIDE = 6  # so many curves' legend still fits into the plot
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -107,11 +109,15 @@ def tradeoff_figure(
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: axis.write(value)))
         tidy(axes, grid="y")
         if curves or baseline is not None:  # marks carry their own labels
-            axes.legend(loc="lower right", handlelength=2.2, labelcolor=INK)
+            corner, anchor = ("center left", (1.0, 0.5)) if len(curves) > _INSIDE else ("lower right", None)
+            axes.legend(loc=corner, bbox_to_anchor=anchor, handlelength=2.2, labelcolor=INK)
     return figure
 
 
 def series_looks(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
     """A colour and a marker for every method: the paper's three keep theirs, others in turn."""
     names = [*_KNOWN, *(name for name in dict.fromkeys(methods) if name not in _KNOWN)]
-    return {name: (SERIES[i % len(SERIES)], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)}
+    return {
+        name: (SERIES[i % len(SERIES)], MARKERS[(i + i // len(SERIES)) % len(MARKERS)])
+        for i, name in enumerate(names)
+    }
