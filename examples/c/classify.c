@@ -40,6 +40,7 @@ int main(int count, char** words) {
   }
   int64_t shape[3];
   penstock_input_shape(engine, shape);
+  const int64_t pixels_shape[4] = {1, shape[1], shape[2], shape[0]}, image_shape[4] = {1, shape[0], shape[1], shape[2]};
   int failed = 1;
   uint8_t* pixels = shape[0] == 3 ? read_ppm(words[2], shape[1], shape[2]) : NULL;
   float* image = malloc((size_t)penstock_input_size(engine) * sizeof(float));
@@ -48,8 +49,8 @@ int main(int count, char** words) {
     fprintf(stderr, "%s: expected a PPM image of %ld x %ld pixels\n", words[2], (long)shape[2], (long)shape[1]);
   } else if (image == NULL || scores == NULL) {
     fprintf(stderr, "out of memory\n");
-  } else if (penstock_prepare(engine, pixels, 1, image, &error) != PENSTOCK_OK ||
-             penstock_run(engine, image, 1, count == 4 ? atof(words[3]) : 0.0, scores, &error) != PENSTOCK_OK) {
+  } else if (penstock_prepare(engine, pixels, pixels_shape, image, &error) != PENSTOCK_OK ||
+             penstock_run(engine, image, image_shape, count == 4 ? atof(words[3]) : 0.0, scores, &error) != PENSTOCK_OK) {
     fprintf(stderr, "%s\n", error.message);
   } else {
     int64_t best = 0;

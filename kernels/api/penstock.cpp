@@ -1,6 +1,7 @@
 #include "api/penstock.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -95,6 +96,23 @@ void run(const Model& model, const RunRequest& request) {
 
 constexpr std::int64_t kMostImages = std::int64_t{1} << 32;
 
+// How many images there are, once their shape has been found to be (count, sides).
+std::int64_t count_of(const std::int64_t* shape, const std::array<std::int64_t, 3>& sides) {
+  require(shape != nullptr, "shape: got null");
+  const auto text = [](const std::string& first, const std::int64_t* rest) {
+    std::string made = "(" + first;
+    for (int axis = 0; axis < 3; ++axis) made += ", " + std::to_string(rest[axis]);
+    return made + ")";
+  };
+  if (shape[0] < 0 || shape[0] > kMostImages || !std::equal(sides.begin(), sides.end(), shape + 1))
+    throw InputError("shape: expected " + text("count", sides.data()) + ", got " + text(std::to_string(shape[0]), shape + 1));
+  return shape[0];
+}
+
+std::array<std::int64_t, 3> image_sides(const Model& model) {
+  return {model.input().channels, model.input().shape.height, model.input().shape.width};
+}
+
 }  // namespace
 }  // namespace penstock
 
@@ -142,14 +160,14 @@ const char* penstock_class_name(const penstock_engine* engine, int64_t index) {
   return engine->model.classes()[static_cast<std::size_t>(index)].c_str();
 }
 
-penstock_status penstock_prepare(const penstock_engine* engine, const uint8_t* pixels, int64_t count, float* images,
+penstock_status penstock_prepare(const penstock_engine* engine, const uint8_t* pixels, const int64_t shape[4], float* images,
                                  penstock_error* error) {
   return guarded(error, [&] {
-    require(pixels != nullptr && images != nullptr, "pixels, images: got null");
-    require(count >= 0 && count <= kMostImages, "count: out of range");
+    const auto [channels, height, width] = image_sides(engine->model);
+    const std::int64_t count = count_of(shape, {height, width, channels}), area = height * width;
+    require(count == 0 || (pixels != nullptr && images != nullptr), "pixels, images: got null");
     const Normalisation& norm = engine->model.normalisation();
     require(!norm.mean.empty(), "the file does not say how images are prepared");
-    const std::int64_t channels = engine->model.input().channels, area = penstock_input_size(engine) / channels;
     for (std::int64_t i = 0; i < count; ++i)
       for (std::int64_t c = 0; c < channels; ++c) {
         // As penstock_runtime.Preprocess computes it, to the last bit.
@@ -161,10 +179,10 @@ penstock_status penstock_prepare(const penstock_engine* engine, const uint8_t* p
   });
 }
 
-penstock_status penstock_run(const penstock_engine* engine, const float* images, int64_t count, double density, float* results,
-                             penstock_error* error) {
+penstock_status penstock_run(const penstock_engine* engine, const float* images, const int64_t shape[4], double density,
+                             float* results, penstock_error* error) {
   return guarded(error, [&] {
-    require(count >= 0 && count <= kMostImages, "count: out of range");
+    const std::int64_t count = count_of(shape, image_sides(engine->model));
     require(count == 0 || (images != nullptr && results != nullptr), "images, results: got null");
     const std::vector<std::int32_t> chosen = winners(engine->model, density);
     RunRequest request;
@@ -183,9 +201,10 @@ const char* penstock_step_name(const penstock_engine* engine, int64_t index) {
   return engine->model.operations()[static_cast<std::size_t>(index)].c_str();
 }
 
-penstock_status penstock_profile(const penstock_engine* engine, const float* image, double density, int repeats,
-                                 double* milliseconds, penstock_error* error) {
+penstock_status penstock_profile(const penstock_engine* engine, const float* image, const int64_t shape[4], double density,
+                                 int repeats, double* milliseconds, penstock_error* error) {
   return guarded(error, [&] {
+    require(count_of(shape, image_sides(engine->model)) == 1, "shape: a profile is of one image");
     require(image != nullptr && milliseconds != nullptr, "image, milliseconds: got null");
     require(repeats >= 1, "repeats: expected 1 or more");
     const Model& model = engine->model;

@@ -3,8 +3,9 @@
  *     penstock_error error;
  *     penstock_engine* engine;
  *     if (penstock_load("net.penstock", 1, &engine, &error) != PENSTOCK_OK) { puts(error.message); return 1; }
+ *     const int64_t shape[4] = {1, 3, 224, 224};
  *     float* scores = malloc(penstock_output_size(engine) * sizeof(float));
- *     penstock_run(engine, images, 1, 0.5, scores, &error);
+ *     penstock_run(engine, images, shape, 0.5, scores, &error);
  *     penstock_free(engine);
  *
  * No function throws, keeps global state or prints. Several threads may use one engine at the same time; only
@@ -67,22 +68,24 @@ PENSTOCK_API const char* penstock_instruction_set(const penstock_engine* engine)
 PENSTOCK_API int64_t penstock_class_count(const penstock_engine* engine);
 PENSTOCK_API const char* penstock_class_name(const penstock_engine* engine, int64_t index);
 
-/* 8-bit pixels (count, height, width, channel), of the network's own size, to what the network takes, (count, channel, height, width):
- * value / 255, minus the mean, divided by the deviation that the file gives for the channel. */
-PENSTOCK_API penstock_status penstock_prepare(const penstock_engine* engine, const uint8_t* pixels, int64_t count, float* images,
-                                              penstock_error* error);
+/* Images come with their shape, and another than the network's is refused.
+ *
+ * 8-bit pixels of shape (count, height, width, channel) to what the network takes, (count, channel, height, width): value / 255,
+ * minus the mean, divided by the deviation that the file gives for the channel. */
+PENSTOCK_API penstock_status penstock_prepare(const penstock_engine* engine, const uint8_t* pixels, const int64_t shape[4],
+                                              float* images, penstock_error* error);
 
-/* images (count, channel, height, width) to results (count, penstock_output_size).
+/* images of shape (count, channel, height, width) to results (count, penstock_output_size).
  * density: the share of channels that gated layers compute, in ]0, 1]; 0 takes the file's own densities. */
-PENSTOCK_API penstock_status penstock_run(const penstock_engine* engine, const float* images, int64_t count, double density,
-                                          float* results, penstock_error* error);
+PENSTOCK_API penstock_status penstock_run(const penstock_engine* engine, const float* images, const int64_t shape[4],
+                                          double density, float* results, penstock_error* error);
 
 /* The steps of a run, for profiles. */
 PENSTOCK_API int64_t penstock_step_count(const penstock_engine* engine);
 PENSTOCK_API const char* penstock_step_name(const penstock_engine* engine, int64_t index);
-/* One image, `repeats` times; milliseconds[penstock_step_count]: the least time of every step. */
-PENSTOCK_API penstock_status penstock_profile(const penstock_engine* engine, const float* image, double density, int repeats,
-                                              double* milliseconds, penstock_error* error);
+/* One image, of shape (1, channel, height, width), `repeats` times; milliseconds[penstock_step_count]: the least time of every step. */
+PENSTOCK_API penstock_status penstock_profile(const penstock_engine* engine, const float* image, const int64_t shape[4],
+                                              double density, int repeats, double* milliseconds, penstock_error* error);
 
 #ifdef __cplusplus
 }

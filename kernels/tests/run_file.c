@@ -36,12 +36,14 @@ int main(int count, char** words) {
   size_t floats = 0;
   float* images = read_floats(words[2], &floats);
   const int64_t in = penstock_input_size(engine), out = penstock_output_size(engine), number = (int64_t)floats / in;
+  int64_t shape[4] = {number, 0, 0, 0};
+  penstock_input_shape(engine, shape + 1);
   float* results = malloc((size_t)(number * out) * sizeof(float) + 1);
   FILE* to = fopen(words[3], "wb");
   int failed = images == NULL || results == NULL || to == NULL || number < 1 || (int64_t)floats % in != 0;
   if (failed) fprintf(stderr, "%s: expected whole images of %ld floats each\n", words[2], (long)in);
   for (int i = 5; i < count && !failed; ++i) {
-    if (penstock_run(engine, images, number, atof(words[i]), results, &error) != PENSTOCK_OK) {
+    if (penstock_run(engine, images, shape, atof(words[i]), results, &error) != PENSTOCK_OK) {
       fprintf(stderr, "%s\n", error.message);
       failed = 1;
     } else {
