@@ -33,9 +33,10 @@ Model::Model(std::shared_ptr<const File> file, Isa isa, int threads) : file_(std
   read_names(raw);
   try {
     runtime_ = std::make_unique<Runtime>(load_program(raw, this_machine(isa)), threads);
-    const std::int64_t bytes = runtime_->program().arena_floats * static_cast<std::int64_t>(sizeof(float));
-    if (bytes > available_bytes())
-      file_->refuse("one image needs " + megabytes(bytes) + " of memory, and this process may have " + megabytes(available_bytes()));
+    const std::int64_t bytes = runtime_->context_bytes(), available = available_bytes();
+    if (bytes > available)
+      file_->refuse("one image needs " + megabytes(bytes) + " of memory, and this process may have " + megabytes(available));
+    runtime_->reserve();
   } catch (const ProgramError& error) {
     file_->refuse(error.what());
   } catch (const std::bad_alloc&) {

@@ -155,7 +155,6 @@ Runtime::Runtime(std::unique_ptr<Program> program, int threads)
   for (std::size_t c = 0; c < all_channels_.size(); ++c) all_channels_[c] = static_cast<std::int32_t>(c);
   upcoming_ = find_upcoming(*program_);
   for (const std::vector<Upcoming>& next : upcoming_) most_pieces_ = std::max(most_pieces_, Upcoming::pieces(next));
-  give_back(std::make_unique<Context>(*program_, most_pieces_));
   deep_ = first_deep_op(*program_);
   never_negative_ = find_never_negative(*program_);
   wanted_summaries_.assign(program_->tensors.size(), -1);
@@ -183,6 +182,8 @@ std::int64_t Runtime::image_floats() const {
 std::int64_t Runtime::chosen_width() const { return knob_offsets_.back(); }
 
 std::int64_t Runtime::context_bytes() const { return context_floats(*program_) * static_cast<std::int64_t>(sizeof(float)); }
+
+void Runtime::reserve() { give_back(take()); }
 
 std::unique_ptr<Runtime::Context> Runtime::take() {
   Pool& pool = pool_.get();

@@ -55,6 +55,8 @@ class Runtime {
   std::int64_t chosen_width() const;
   // One context: tensors, and the scratch of the convolutions, for one image on `threads` threads.
   std::int64_t context_bytes() const;
+  // Takes the memory of one context now rather than in the first run; throws std::bad_alloc.
+  void reserve();
 
   // The first image that holds a NaN or an infinity, or whose gates or result do, and the first operation to yield one (results
   // are then undefined). A run that `stop` has ended throws Stopped.

@@ -65,7 +65,7 @@ def changed(engine: Engine, **sections: Any) -> Image:
 
 @pytest.fixture(scope="package")
 def huge(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file, right in every other respect, whose feature maps take more than 4 GiB."""
+    """A file, right in every other respect, whose feature maps take almost 4 GiB."""
     head = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3)
     network = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), *head).eval()
     small = compile_engine(network, torch.zeros(1, 3, 16, 12))

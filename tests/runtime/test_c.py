@@ -135,7 +135,7 @@ def test_bad_machines_and_files_are_told_in_c(header: Path, huge: Path, tmp_path
     done = subprocess.run([program, KEPT, image], env=environment, capture_output=True, text=True)
     assert done.returncode == 1
     assert f"PENSTOCK_ISA is {environment['PENSTOCK_ISA']}, but this machine has baseline" in done.stderr
-    limit = (4 << 30, 4 << 30)
+    limit = (3 << 30, 3 << 30)
     done = subprocess.run(
         [program, huge, image],
         capture_output=True,
