@@ -100,6 +100,16 @@ bool has_fast() { return false; }
 std::uint32_t fast(const unsigned char*, std::size_t, std::uint32_t state) { return state; }
 #endif
 
+// Of two polynomials modulo that of the checksum. The highest bit stands for 1, the next one for x.
+std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t product = 0;
+  for (std::uint32_t bit = 1u << 31; bit != 0; bit >>= 1) {
+    if (a & bit) product ^= b;
+    b = (b >> 1) ^ (b & 1 ? kPolynomial : 0);
+  }
+  return product;
+}
+
 }  // namespace
 
 std::uint32_t crc32(const unsigned char* bytes, std::size_t size, std::uint32_t before) {
@@ -111,6 +121,14 @@ std::uint32_t crc32(const unsigned char* bytes, std::size_t size, std::uint32_t 
     size -= part;
   }
   return ~by_table(bytes, size, state);
+}
+
+// Bytes that follow multiply the first part's checksum by x^8 each.
+std::uint32_t crc32_joined(std::uint32_t first, std::uint32_t second, std::size_t second_size) {
+  std::uint32_t power = 1u << 31, square = 1u << 23;  // 1 and x^8
+  for (std::size_t size = second_size; size != 0; size >>= 1, square = multiply(square, square))
+    if (size & 1) power = multiply(power, square);
+  return multiply(power, first) ^ second;
 }
 
 }  // namespace penstock

@@ -19,14 +19,16 @@ const ConvAlgorithm* find_conv_algorithm(const std::string& name) {
 
 void decide_conv(const ConvPlan& plan, ConvTask& task) {
   task.algorithm = plan.ready.front();
-  if (plan.ready.size() == 1) return;
-  double least = kNever;
-  for (const ConvAlgorithm* algorithm : plan.ready) {
-    const double cost = algorithm->cost(plan, task.in_count, task.out_count);
-    if (cost >= least) continue;
-    least = cost;
-    task.algorithm = algorithm;
+  if (plan.ready.size() > 1) {
+    double least = kNever;
+    for (const ConvAlgorithm* algorithm : plan.ready) {
+      const double cost = algorithm->cost(plan, task.in_count, task.out_count);
+      if (cost >= least) continue;
+      least = cost;
+      task.algorithm = algorithm;
+    }
   }
+  if (task.algorithm->complete) task.algorithm->complete(plan, task);
 }
 
 }  // namespace penstock

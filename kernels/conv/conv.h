@@ -105,6 +105,8 @@ struct ConvAlgorithm {
   // Whether tasks may give the input bare, and whether they fetch the rows of `later`. Null: no.
   bool (*takes_bare)(const ConvPlan& plan);
   bool (*fetches_later)(const ConvPlan& plan);
+  // Makes what the task reads and planning has left for the first task that does. Null: nothing is left.
+  void (*complete)(const ConvPlan& plan, const ConvTask& task) = nullptr;
 };
 
 // All of them. Programs name one by its place in the list, counted from 1; 0 leaves the choice to the planner.
@@ -112,7 +114,7 @@ const std::vector<ConvAlgorithm>& conv_algorithms();
 // Null when there is none of that name.
 const ConvAlgorithm* find_conv_algorithm(const std::string& name);
 
-struct ConvPlanDelete {  // plans are immutable: any number of threads may run tasks of one
+struct ConvPlanDelete {  // plans look immutable: any number of threads may run tasks of one
   void operator()(ConvPlan* plan) const;
 };
 using ConvPlanPtr = std::unique_ptr<ConvPlan, ConvPlanDelete>;
@@ -126,7 +128,8 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
 // For tasks with at most so many active channels.
 ConvScratchFloats conv_scratch(const ConvPlan& plan, int most_in, int most_out);
 
-// Takes the cheapest ready algorithm for the task's numbers of active channels. Before anything else is asked of a task.
+// Takes the cheapest ready algorithm for the task's numbers of active channels, and completes the plan for it. Before anything else
+// is asked of a task.
 void decide_conv(const ConvPlan& plan, ConvTask& task);
 
 // Multiply-accumulates that the task's lists ask for, counted as a direct convolution does it: the sum over pairs

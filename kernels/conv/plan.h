@@ -5,6 +5,7 @@
 #include "conv/conv.h"
 #include "conv/buffer.h"
 #include "conv/kernels.h"
+#include "run/process.h"
 
 namespace penstock {
 
@@ -48,7 +49,9 @@ struct WinogradPlan {
   int tile = 0;  // outputs of a tile along an axis: 2 or 4, or 0 when the layer does not use Winograd
   // What is kept besides the filters: nothing (filters), or transformed weights (positions, lines).
   WeightFormat kept = WeightFormat::filters;
-  ConvBuffer weights;  // in that format
+  // In that format. Lines are for lists with gaps, which a network may never see: the first task with one fills them in.
+  mutable ConvBuffer weights;
+  FirstUse lines;
   std::vector<float> zero_row;
   int tiles_x = 0, tiles_y = 0;
   int tile_groups = 0;

@@ -36,8 +36,10 @@ void transform_filter(const double (&g)[N][3], const float* filter, float* to, s
   }
 }
 
-void transform_weights(WinogradPlan& w, const ConvShape& s, const float* weights, int groups) {
-  w.weights.allocate(static_cast<std::size_t>(s.out_channels) * s.in_channels * groups * 4);
+int position_groups(int tile) { return tile == 2 ? 4 : 9; }
+
+void transform_weights(const WinogradPlan& w, const ConvShape& s, const float* weights) {
+  const int groups = position_groups(w.tile);
   const bool lines = w.kept == WeightFormat::lines;
   const std::ptrdiff_t group_step = lines ? 4 : static_cast<std::ptrdiff_t>(s.in_channels) * 4;
   const std::ptrdiff_t in_step = lines ? groups * 4 : 4;
@@ -53,8 +55,6 @@ void transform_weights(WinogradPlan& w, const ConvShape& s, const float* weights
     }
   }
 }
-
-int position_groups(int tile) { return tile == 2 ? 4 : 9; }
 
 // Whether all tiles are one block that threads share.
 bool shares(const ConvPlan& plan) { return plan.winograd.split == Split::channels; }
@@ -181,7 +181,8 @@ void plan_winograd(ConvPlan& plan, const float* weights) {
   const std::int64_t pairs = std::int64_t{s.in_channels} * s.out_channels;
   const bool fresh = shares(plan) && (tiles <= t.fresh_tiles || pairs >= t.fresh_pairs);
   w.kept = !fresh ? WeightFormat::positions : tile == 2 && pairs >= t.lines_pairs ? WeightFormat::lines : WeightFormat::filters;
-  if (w.kept != WeightFormat::filters) transform_weights(w, s, weights, groups);
+  if (w.kept != WeightFormat::filters) w.weights.allocate(static_cast<std::size_t>(pairs) * groups * 4);
+  if (w.kept == WeightFormat::positions) transform_weights(w, s, weights);
   if (shares(plan)) {
     // Layers with few inputs have small feature maps; their scratch is kept small as well.
     const bool small = s.in_channels <= t.small_inputs;
@@ -307,6 +308,12 @@ void run_winograd(const ConvPlan& plan, const ConvTask& task, int stage, int uni
 
 bool fetches_later(const ConvPlan& plan) { return shares(plan); }
 
+void complete(const ConvPlan& plan, const ConvTask& task) {
+  const WinogradPlan& w = plan.winograd;
+  if (w.kept != WeightFormat::lines || format_of(plan, task) != WeightFormat::lines) return;
+  w.lines.ensure([&] { transform_weights(w, plan.shape, plan.weights.data()); });
+}
+
 template <int kTile>
 constexpr ConvAlgorithm algorithm(const char* name) {
   return {name,
@@ -321,7 +328,8 @@ constexpr ConvAlgorithm algorithm(const char* name) {
           units,
           run_winograd,
           nullptr,
-          fetches_later};
+          fetches_later,
+          complete};
 }
 
 }  // namespace

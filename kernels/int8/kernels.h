@@ -6,6 +6,7 @@
 #include "int8/conv.h"
 #include "int8/maps.h"
 #include "machine/prefetch.h"
+#include "run/process.h"
 
 namespace penstock {
 
@@ -63,9 +64,11 @@ struct Int8Plan {
   int taps, inputs;         // taps, and inputs of each, in a group
   int row;                  // bytes from one row of weights to the next
   bool winograd_fits;
-  ConvBuffer weights;    // int8 [group][input][tap][row]
-  ConvBuffer packed[2];  // gathered for all channels: direct, Winograd; depthwise only the first
-  bool has_packed[2] = {false, false};
+  ConvBuffer weights;  // int8 [group][input][tap][row]
+  // Gathered for all channels, by the first task that skips none: direct, Winograd; depthwise only the first.
+  mutable ConvBuffer packed[2];
+  std::size_t packed_bytes[2] = {0, 0};  // 0: there is none
+  FirstUse first_use[2];
   std::vector<float> scales, bias;
   std::vector<std::int32_t> tap_sums;  // [input][out channel], where the input's zero point is not 0
   std::int64_t bytes = 0;
@@ -113,8 +116,8 @@ struct Int8Kernels {
 // plan_int8 with kernels that are given.
 Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Int8Shape& shape, const std::int8_t* weights, const float* scales,
                            const float* bias, Int8Algorithm algorithm, std::string& why);
-// Weights of all channels, gathered once, for tasks that skip none.
-void pack_for_all(Int8Plan& plan);
+// Room for the weights of all channels, gathered once, for tasks that skip none.
+void plan_packing(Int8Plan& plan);
 
 constexpr int kInt8MostTaps = 256;
 

@@ -3,6 +3,8 @@
 #include <climits>
 #include <cmath>
 #include <cstring>
+#include <numeric>
+#include <vector>
 
 #include "int8/kernels.h"
 #include "int8/select.h"
@@ -34,14 +36,63 @@ std::string check_shape(const Int8Shape& s) {
 
 // The largest |A| of docs/int8.md over all outputs.
 std::int64_t bound_sums(const Int8Shape& s, const std::int8_t* weights) {
+  constexpr std::int64_t kBlock = 1 << 20;  // of which sums fit into an int
   const std::int64_t row = static_cast<std::int64_t>(s.in_channels / s.groups) * s.kernel_h * s.kernel_w;
   std::int64_t bound = 0;
   for (int o = 0; o < s.out_channels; ++o) {
-    std::int64_t up = 0, down = 0;
-    for (std::int64_t i = 0; i < row; ++i) (weights[o * row + i] > 0 ? up : down) += std::abs(weights[o * row + i]);
+    std::int64_t sum = 0, magnitude = 0;
+    for (std::int64_t first = 0; first < row; first += kBlock) {
+      const std::int8_t* const block = weights + o * row + first;
+      const int count = static_cast<int>(std::min(kBlock, row - first));
+      int part = 0, part_magnitude = 0;
+      for (int i = 0; i < count; ++i) {
+        part += block[i];
+        part_magnitude += std::abs(block[i]);
+      }
+      sum += part;
+      magnitude += part_magnitude;
+    }
+    const std::int64_t up = (magnitude + sum) / 2, down = (magnitude - sum) / 2;
     bound = std::max(bound, 255 * std::max(up, down) + s.in.zero * (up + down));
   }
   return bound;
+}
+
+// At most eight bytes; eight are one load and one store.
+void copy_some(void* to, const void* from, int bytes) {
+  if (bytes == 8) std::memcpy(to, from, 8);
+  else std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+// Eight rows of eight bytes, as words, with rows and columns exchanged.
+void transpose(std::uint64_t (&rows)[8]) {
+  constexpr std::uint64_t kMasks[] = {0x00000000FFFFFFFF, 0x0000FFFF0000FFFF, 0x00FF00FF00FF00FF};
+  for (int step = 4, level = 0; step > 0; step /= 2, ++level)
+    for (int i = 0; i < 8; ++i) {
+      if (i & step) continue;
+      const std::uint64_t exchanged = ((rows[i] >> (8 * step)) ^ rows[i + step]) & kMasks[level];
+      rows[i + step] ^= exchanged;
+      rows[i] ^= exchanged << (8 * step);
+    }
+}
+
+// The filters of one group, from [out][places.size()] to rows of outputs: filter element i becomes row places[i].
+void order_weights(const std::int8_t* from, int out, const std::vector<std::int64_t>& places, int row, std::int8_t* to) {
+  const std::int64_t count = static_cast<std::int64_t>(places.size());
+  constexpr std::int64_t kRows = 64;  // so many rows stay in the first cache while all outputs are written to them
+  for (std::int64_t first = 0; first < count; first += kRows) {
+    const std::int64_t last = std::min(first + kRows, count);
+    for (int o = 0; o < out; o += 8) {
+      const int outs = std::min(8, out - o);
+      for (std::int64_t i = first; i < last; i += 8) {
+        const int some = static_cast<int>(std::min<std::int64_t>(8, last - i));
+        std::uint64_t block[8] = {};
+        for (int r = 0; r < outs; ++r) copy_some(&block[r], from + (o + r) * count + i, some);
+        transpose(block);
+        for (int r = 0; r < some; ++r) copy_some(to + places[static_cast<std::size_t>(i + r)] * row + o, &block[r], outs);
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -101,21 +152,29 @@ Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Int8Shape& s, const
   plan.weights.allocate(bytes / 4 + 16);
   plan.bytes = static_cast<std::int64_t>(bytes);
   std::int8_t* const to = reinterpret_cast<std::int8_t*>(plan.weights.data());
-  std::memset(to, 0, bytes + 64);
-  if (s.in.zero != 0) plan.tap_sums.assign(static_cast<std::size_t>(in) * static_cast<std::size_t>(s.out_channels), 0);
-  for (int o = 0; o < s.out_channels; ++o)
-    for (int c = 0; c < in; ++c)
-      for (int t = 0; t < area; ++t) {
-        const std::int8_t w = weights[(static_cast<std::int64_t>(o) * in + c) * area + t];
-        const int tap = plan.image_rows ? t / s.kernel_w : t, input = plan.image_rows ? t % s.kernel_w * in + c : c;
-        to[((static_cast<std::int64_t>(o / out) * plan.inputs + input) * plan.taps + tap) * plan.row + o % out] = w;
-        if (s.in.zero != 0)
-          plan.tap_sums[static_cast<std::size_t>(c) * static_cast<std::size_t>(s.out_channels) + static_cast<std::size_t>(o)] += w;
+  std::memset(to, 0, out < plan.row ? bytes : 0);  // what follows the last output of a row
+  std::memset(to + bytes, 0, 64);
+  std::vector<std::int64_t> places(static_cast<std::size_t>(in) * static_cast<std::size_t>(area));
+  for (int c = 0, i = 0; c < in; ++c)
+    for (int t = 0; t < area; ++t, ++i) {
+      const int tap = plan.image_rows ? t / s.kernel_w : t, input = plan.image_rows ? t % s.kernel_w * in + c : c;
+      places[static_cast<std::size_t>(i)] = static_cast<std::int64_t>(input) * plan.taps + tap;
+    }
+  const std::int64_t group_from = static_cast<std::int64_t>(out) * in * area;
+  const std::int64_t group_to = static_cast<std::int64_t>(plan.inputs) * plan.taps * plan.row;
+  for (int g = 0; g < s.groups; ++g) order_weights(weights + g * group_from, out, places, plan.row, to + g * group_to);
+  if (s.in.zero != 0) {
+    plan.tap_sums.resize(static_cast<std::size_t>(in) * static_cast<std::size_t>(s.out_channels));
+    for (std::int64_t o = 0; o < s.out_channels; ++o)
+      for (std::int64_t c = 0; c < in; ++c) {
+        const std::int8_t* const filter = weights + (o * in + c) * area;
+        plan.tap_sums[static_cast<std::size_t>(c * s.out_channels + o)] = std::accumulate(filter, filter + area, 0);
       }
+  }
   plan.scales.assign(scales, scales + s.out_channels);
   if (bias) plan.bias.assign(bias, bias + s.out_channels);
   else plan.bias.assign(static_cast<std::size_t>(s.out_channels), 0.0f);
-  pack_for_all(plan);
+  plan_packing(plan);
   return made;
 }
 

@@ -11,12 +11,17 @@ constexpr int kGatherChunk = 8;                     // pairs or quads of inputs 
 constexpr std::size_t kDirectBytes = 160 << 10;     // widened input of a unit
 constexpr int kFewPixels = 48, kMostPixels = 1024;  // of a direct unit, unless one row has more
 constexpr std::size_t kWinogradBytes = 400 << 10;   // transformed input and products of a unit
+constexpr std::size_t kPackedSlack = 64;            // zero bytes after packed weights
 
 bool all_active(const Int8Plan& plan, int in_count, int out_count) {
   return in_count == plan.shape.in_channels && out_count == plan.shape.out_channels;
 }
 
 int packed_index(Int8Algorithm algorithm) { return algorithm == Int8Algorithm::winograd ? 1 : 0; }
+
+bool has_packed(const Int8Plan& plan, Int8Algorithm algorithm, int in_count, int out_count) {
+  return all_active(plan, in_count, out_count) && plan.packed_bytes[packed_index(algorithm)] > 0;
+}
 
 // Bytes of gathered weights for so many active channels, at most.
 std::size_t weight_bytes(const Int8Plan& plan, Int8Algorithm algorithm, int in_count, int vectors) {
@@ -56,8 +61,7 @@ Int8Scratch lay_out(const Int8Plan& plan, Int8Algorithm algorithm, int in_count,
   lay.mul = take(4 * lanes);
   lay.add = take(4 * lanes);
   lay.init = take(4 * lanes);
-  const bool packed = all_active(plan, in_count, out_count) && plan.has_packed[packed_index(algorithm)];
-  lay.weights = take(packed ? 0 : weight_bytes(plan, algorithm, in_count, lay.vectors));
+  lay.weights = take(has_packed(plan, algorithm, in_count, out_count) ? 0 : weight_bytes(plan, algorithm, in_count, lay.vectors));
   lay.thread = at;
   lay.sums = take(4 * lanes) - lay.thread;
   lay.rows = take(static_cast<std::size_t>(std::max(4, k.group)) * static_cast<std::size_t>(plan.taps) *
@@ -114,9 +118,7 @@ Int8Run make_run(const Int8Plan& plan, const Int8Task& task, std::uint8_t* scrat
   return {plan, task, algorithm, lay_out(plan, algorithm, task.in_count, task.out_count, task.threads), scratch};
 }
 
-bool needs_gathering(const Int8Run& run) {
-  return !(all_active(run.plan, run.task.in_count, run.task.out_count) && run.plan.has_packed[packed_index(run.algorithm)]);
-}
+bool needs_gathering(const Int8Run& run) { return !has_packed(run.plan, run.algorithm, run.task.in_count, run.task.out_count); }
 
 // Shuffles that bring a list's bytes out of each 16.
 void make_masks(const std::int32_t* list, int begin, int end, int first, int blocks, std::uint8_t* masks, std::int32_t* starts) {
@@ -216,6 +218,39 @@ void fill_factors(const Int8Run& run) {
   });
 }
 
+int gather_units(const Int8Run& run) {
+  const Int8Plan& plan = run.plan;
+  if (run.algorithm == Int8Algorithm::depthwise) return 1;
+  if (plan.shape.groups > 1) return plan.shape.groups;
+  const int size = run.algorithm == Int8Algorithm::winograd ? 2 : plan.kernels->group;
+  const int inputs = plan.image_rows ? plan.inputs : run.task.in_count;
+  return ((inputs + size - 1) / size + kGatherChunk - 1) / kGatherChunk;
+}
+
+void gather_unit(const Int8Run& run, int unit, int member, std::uint8_t* to) {
+  const Int8Plan& plan = run.plan;
+  const Int8Kernels& k = *plan.kernels;
+  if (run.algorithm == Int8Algorithm::depthwise) return k.gather_depthwise(run, to);
+  const bool transformed = run.algorithm == Int8Algorithm::winograd, grouped = plan.shape.groups > 1;
+  const int size = transformed ? 2 : k.group, number = grouped ? unit : 0;
+  const int inputs = plan.image_rows ? plan.inputs : run.groups()[number].in_count;
+  const int groups = (inputs + size - 1) / size;
+  const int first = grouped ? 0 : unit * kGatherChunk;
+  k.gather(run, number, first, grouped ? groups : std::min(groups, first + kGatherChunk), transformed,
+           run.mine(member) + run.lay.rows, to);
+}
+
+// The plan's packed weights, from those of a task that skips nothing.
+void fill_packed(const Int8Run& run) {
+  const int index = packed_index(run.algorithm);
+  run.plan.first_use[index].ensure([&] {
+    const std::size_t bytes = run.plan.packed_bytes[index];
+    std::uint8_t* const to = reinterpret_cast<std::uint8_t*>(run.plan.packed[index].data());
+    for (int unit = 0; unit < gather_units(run); ++unit) gather_unit(run, unit, 0, to);
+    std::memset(to + bytes, 0, kPackedSlack);
+  });
+}
+
 }  // namespace
 
 const std::uint8_t* Int8Run::weights() const {
@@ -250,6 +285,7 @@ std::size_t int8_scratch(const Int8Plan& plan, int in_count, int out_count, int 
 void begin_int8(const Int8Plan& plan, const Int8Task& task, std::uint8_t* scratch) {
   const Int8Run run = make_run(plan, task, scratch);
   fill_groups(run);
+  if (!needs_gathering(run)) fill_packed(run);
   fill_factors(run);
   for (int member = 0; member < task.threads; ++member)
     std::memset(run.mine(member) + run.lay.sums, 0, static_cast<std::size_t>(4 * run.lay.vectors * plan.kernels->lanes));
@@ -261,34 +297,18 @@ int int8_stages(const Int8Plan&, const Int8Task&) { return 2; }
 int int8_units(const Int8Plan& plan, const Int8Task& task, int stage) {
   const Int8Run run = make_run(plan, task, nullptr);
   if (stage == 1) return run.lay.row_units * run.lay.panel_units;
-  if (!needs_gathering(run)) return 0;
-  if (run.algorithm == Int8Algorithm::depthwise) return 1;
-  if (plan.shape.groups > 1) return plan.shape.groups;
-  const int size = run.algorithm == Int8Algorithm::winograd ? 2 : plan.kernels->group;
-  const int inputs = plan.image_rows ? plan.inputs : task.in_count;
-  return ((inputs + size - 1) / size + kGatherChunk - 1) / kGatherChunk;
+  return needs_gathering(run) ? gather_units(run) : 0;
 }
 
 void run_int8(const Int8Plan& plan, const Int8Task& task, int stage, int begin, int end, int member, std::uint8_t* scratch) {
   const Int8Run run = make_run(plan, task, scratch);
   const Int8Kernels& k = *plan.kernels;
-  const bool transformed = run.algorithm == Int8Algorithm::winograd;
-  std::uint8_t* const to = scratch + run.lay.weights;
   for (int unit = begin; unit < end; ++unit) {
-    if (stage == 1) {
+    if (stage == 0) gather_unit(run, unit, member, scratch + run.lay.weights);
+    else
       (run.algorithm == Int8Algorithm::winograd    ? k.winograd
        : run.algorithm == Int8Algorithm::depthwise ? k.depthwise
                                                    : k.direct)(run, unit, member);
-    } else if (run.algorithm == Int8Algorithm::depthwise) {
-      k.gather_depthwise(run, to);
-    } else {
-      const int size = transformed ? 2 : k.group, number = plan.shape.groups > 1 ? unit : 0;
-      const int inputs = plan.image_rows ? plan.inputs : run.groups()[number].in_count;
-      const int groups = (inputs + size - 1) / size;
-      const int first = plan.shape.groups > 1 ? 0 : unit * kGatherChunk;
-      k.gather(run, number, first, plan.shape.groups > 1 ? groups : std::min(groups, first + kGatherChunk), transformed,
-               run.mine(member) + run.lay.rows, to);
-    }
   }
 }
 
@@ -316,36 +336,14 @@ std::int64_t int8_macs(const Int8Plan& plan, const Int8Task& task) {
   return pairs * s.kernel_h * s.kernel_w * s.output.height * s.output.width;
 }
 
-void pack_for_all(Int8Plan& plan) {
-  const Int8Shape& s = plan.shape;
-  std::vector<std::int32_t> inputs(static_cast<std::size_t>(s.in_channels)), outputs(static_cast<std::size_t>(s.out_channels));
-  for (std::size_t c = 0; c < inputs.size(); ++c) inputs[c] = static_cast<std::int32_t>(c);
-  for (std::size_t c = 0; c < outputs.size(); ++c) outputs[c] = static_cast<std::int32_t>(c);
-  Int8Task task;
-  task.in_list = inputs.data();
-  task.in_count = s.in_channels;
-  task.out_list = outputs.data();
-  task.out_count = s.out_channels;
-  const Int8Algorithm fixed = plan.algorithm;
-  for (Int8Algorithm algorithm : {Int8Algorithm::direct, Int8Algorithm::winograd, Int8Algorithm::depthwise}) {
-    const int index = packed_index(algorithm);
-    const bool wanted = fixed == algorithm ||
-                        (fixed == Int8Algorithm::automatic && algorithm == int8_algorithm(plan, s.in_channels, s.out_channels));
-    if (!wanted) continue;
-    plan.algorithm = algorithm;
-    const Int8Scratch lay = lay_out(plan, algorithm, s.in_channels, s.out_channels, 1);
-    ConvBuffer scratch;
-    scratch.allocate(lay.total / 4 + 16);
-    const Int8Run run{plan, task, algorithm, lay, reinterpret_cast<std::uint8_t*>(scratch.data())};
-    fill_groups(run);
-    const int units = int8_units(plan, task, 0);
-    run_int8(plan, task, 0, 0, units, 0, run.scratch);
-    const std::size_t bytes = weight_bytes(plan, algorithm, s.in_channels, lay.vectors);
-    plan.packed[index].assign(reinterpret_cast<const float*>(run.scratch + lay.weights), bytes / 4, 16);
-    plan.has_packed[index] = true;
-    plan.bytes += static_cast<std::int64_t>(bytes);
-  }
-  plan.algorithm = fixed;
+void plan_packing(Int8Plan& plan) {
+  const int in = plan.shape.in_channels, out = plan.shape.out_channels;
+  const Int8Algorithm algorithm = int8_algorithm(plan, in, out);
+  const std::size_t bytes = weight_bytes(plan, algorithm, in, lay_out(plan, algorithm, in, out, 1).vectors);
+  const int index = packed_index(algorithm);
+  plan.packed[index].allocate((bytes + kPackedSlack) / 4);
+  plan.packed_bytes[index] = bytes;
+  plan.bytes += static_cast<std::int64_t>(bytes);
 }
 
 }  // namespace penstock

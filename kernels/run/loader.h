@@ -48,7 +48,7 @@ class Loader {
   void check_codes(Op& op);
   void check_constants(const Op& op);
   void load_conv(Op& op, Row f, Row p);
-  void plan_later(std::function<std::string(Op&)> plan);
+  void plan_later(std::int64_t size, std::function<std::string(Op&)> plan);
   void plan_convolutions();
   void load_levels(Op& op, std::int64_t first, std::int64_t rho);
   void load_pool(Op& op, Row p);
@@ -61,6 +61,7 @@ class Loader {
   // checked, and is then shared among threads. A plan returns what is wrong, or nothing.
   struct LatePlan {
     std::size_t op;
+    std::int64_t size;  // number of weights
     std::string where;
     std::function<std::string(Op&)> plan;
   };

@@ -1,11 +1,8 @@
 // Convolutions of a program: of floats and of codes, with their gates and levels.
 #include <algorithm>
-#include <atomic>
 #include <climits>
-#include <exception>
-#include <system_error>
-#include <thread>
 
+#include "run/cores.h"
 #include "run/loader.h"
 
 namespace penstock {
@@ -105,7 +102,7 @@ void Loader::load_conv(Op& op, Row f, Row p) {
   if (codes) {
     check(op.in2 < 0, "a convolution of codes adds nothing");
     const float* const scales = weights(p[ConvField::weight_scales], out.channels, "scales");
-    return plan_later([this, s, kernel, scales, bias](Op& later) -> std::string {
+    return plan_later(row * out.channels, [this, s, kernel, scales, bias](Op& later) -> std::string {
       const Tensor &from = at(later.in), &to = at(later.out);
       std::string why;
       later.int8 = plan_int8(int8_shape(s, from.quantised, to.quantised), reinterpret_cast<const std::int8_t*>(kernel), scales,
@@ -124,7 +121,7 @@ void Loader::load_conv(Op& op, Row f, Row p) {
         std::clamp<std::int64_t>(program_->machine.tuning.add_chunk_floats / out.step() / 12 * 12, 12, out.channels + 11));
     op.scratch.chunk = round_to_line(op.chunk * out.step() + kVectorSlack);
   }
-  plan_later([this, s, kernel, bias, algorithm](Op& later) -> std::string {
+  plan_later(row * out.channels, [this, s, kernel, bias, algorithm](Op& later) -> std::string {
     std::string why;
     later.plan = plan_conv(s, kernel, bias, program_->machine, algorithm, why);
     if (later.plan == nullptr) return why;
@@ -133,35 +130,22 @@ void Loader::load_conv(Op& op, Row f, Row p) {
   });
 }
 
-void Loader::plan_later(std::function<std::string(Op&)> plan) { plans_.push_back({program_->ops.size(), where_, std::move(plan)}); }
+void Loader::plan_later(std::int64_t size, std::function<std::string(Op&)> plan) {
+  plans_.push_back({program_->ops.size(), size, where_, std::move(plan)});
+}
 
 void Loader::plan_convolutions() {
-  constexpr std::int64_t kWorthThreads = 1 << 20;  // weights; below, threads take longer to start than to help
-  constexpr unsigned kMostThreads = 8;
+  // The largest first: a core that gets one of them last would keep the others waiting.
+  std::vector<std::size_t> order(plans_.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return plans_[a].size > plans_[b].size; });
   std::vector<std::string> problems(plans_.size());
-  std::vector<std::exception_ptr> thrown(plans_.size());
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i = next++; i < plans_.size(); i = next++) {
-      try {
-        problems[i] = plans_[i].plan(program_->ops[plans_[i].op]);
-      } catch (...) {
-        thrown[i] = std::current_exception();
-      }
-    }
-  };
-  const unsigned cores = std::min(std::thread::hardware_concurrency(), kMostThreads);
-  std::vector<std::thread> helpers;
-  try {
-    if (raw_.weight_count >= kWorthThreads)
-      while (helpers.size() + 1 < std::min<std::size_t>(cores, plans_.size())) helpers.emplace_back(work);
-  } catch (const std::system_error&) {
-    // A machine that gives no more threads plans on those it gave.
-  }
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  const auto plan = [&](std::size_t i) { problems[order[i]] = plans_[order[i]].plan(program_->ops[plans_[order[i]].op]); };
+  constexpr std::int64_t kWorthThreads = 1 << 20;  // weights; below, threads take longer to start than to help
+  if (raw_.weight_count >= kWorthThreads) each_on_cores(plans_.size(), plan);
+  else
+    for (std::size_t i = 0; i < plans_.size(); ++i) plan(i);
   for (std::size_t i = 0; i < plans_.size(); ++i) {
-    if (thrown[i]) std::rethrow_exception(thrown[i]);
     where_ = plans_[i].where;
     check(problems[i].empty(), problems[i]);
   }

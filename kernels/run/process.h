@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <thread>
 
 namespace penstock {
 
@@ -42,6 +43,31 @@ class PerProcess {
   };
   const std::function<std::unique_ptr<T>()> make_;
   std::atomic<Held*> held_{nullptr};
+};
+
+// Guards what is made at its first use. Threads that come meanwhile wait; a child that was forked in the middle begins again, since
+// the thread that was making it is not there.
+class FirstUse {
+ public:
+  template <typename Make>
+  void ensure(const Make& make) const {
+    std::uint64_t seen = state_.load(std::memory_order_acquire);
+    while (seen != kMade) {
+      const std::uint64_t making = kFirstMaker + process_generation();
+      if (seen == making) {
+        std::this_thread::yield();
+        seen = state_.load(std::memory_order_acquire);
+      } else if (state_.compare_exchange_strong(seen, making, std::memory_order_acquire)) {
+        make();  // must not throw
+        state_.store(kMade, std::memory_order_release);
+        return;
+      }
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t kNotMade = 0, kMade = 1, kFirstMaker = 2;
+  mutable std::atomic<std::uint64_t> state_{kNotMade};
 };
 
 }  // namespace penstock

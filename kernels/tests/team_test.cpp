@@ -1,17 +1,24 @@
-// The team of threads: every part of every piece of work is done exactly once, on a member of its own.
+// The team of threads: every part of every piece of work is done exactly once, on a member of its own. Also work shared among
+// cores, and what is made at its first use: once, in a forked child too.
 //
 //     team_test [pieces] [seed]
 //
 // Also worth a run under ThreadSanitizer:
-//     g++ -std=c++17 -O1 -g -fsanitize=thread kernels/tests/team_test.cpp kernels/team.cpp -pthread -o team_test
+//     g++ -std=c++17 -O1 -g -fsanitize=thread -Ikernels kernels/tests/team_test.cpp kernels/run/{team,process,cores}.cpp -pthread -o team_test
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "run/cores.h"
 #include "run/team.h"
 
 namespace {
@@ -45,6 +52,58 @@ int check(int threads, int pieces, std::mt19937& random) {
   return faults;
 }
 
+// Threads that all need it first get it made once.
+int check_first_use(int threads) {
+  FirstUse use;
+  std::atomic<int> made{0}, unmade{0};
+  std::vector<std::thread> users;
+  for (int i = 0; i < threads; ++i)
+    users.emplace_back([&] {
+      use.ensure([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        ++made;
+      });
+      unmade += made.load() == 0;
+    });
+  for (std::thread& user : users) user.join();
+  return (made.load() != 1) + unmade.load();
+}
+
+// A child that was forked while it was being made makes it for itself.
+int check_forked_first_use() {
+  FirstUse use;
+  int status = -1;
+  use.ensure([&] {
+    const pid_t child = fork();
+    if (child == 0) {
+      int made = 0;
+      for (int i = 0; i < 2; ++i) use.ensure([&] { ++made; });
+      _exit(made == 1 ? 0 : 1);
+    }
+    waitpid(child, &status, 0);
+  });
+  int again = 0;
+  use.ensure([&] { ++again; });
+  return !(WIFEXITED(status) && WEXITSTATUS(status) == 0) + again;
+}
+
+// Everything is called once, and what the least of them throws comes back.
+int check_cores() {
+  std::vector<int> done(1000, 0);
+  std::string thrown;
+  try {
+    each_on_cores(done.size(), [&](std::size_t i) {
+      ++done[i];
+      if (i % 300 == 299) throw std::runtime_error(std::to_string(i));
+    });
+  } catch (const std::runtime_error& error) {
+    thrown = error.what();
+  }
+  int faults = thrown != "299";
+  for (int count : done) faults += count != 1;
+  return faults;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -52,6 +111,7 @@ int main(int argc, char** argv) {
   std::mt19937 random(argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 1u);
   int faults = 0;
   for (int threads : {1, 2, 3, 5}) faults += check(threads, pieces, random);
+  faults += check_first_use(8) + check_forked_first_use() + check_cores();
   std::printf("%d pieces of work for each of 4 teams, %d faults\n", pieces, faults);
   return faults != 0;
 }

@@ -111,6 +111,17 @@ def test_the_checksum_is_the_one_of_zlib(first: bytes, second: bytes) -> None:
     assert crc32(second, crc32(first, 0)) == zlib.crc32(first + second)
 
 
+def test_a_large_files_checksum_sees_every_piece(engine: pr.Engine, images: Images) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, 9_000_000, np.uint8)
+    image = changed(engine, later__noise=noise)
+    np.testing.assert_array_equal(pr.Engine(image)(images), engine(images))
+    for place in (len(image) // 8, len(image) // 2, len(image) * 7 // 8):
+        bad = image.copy()
+        bad[place] ^= 1
+        with pytest.raises(FileError, match="checksum"):
+            pr.Engine(bad.tobytes())
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -174,10 +185,10 @@ def test_a_file_whose_sections_do_not_fit_is_refused(
 
 
 def test_a_network_larger_than_the_machines_memory_is_refused(huge: Path) -> None:
-    # In a process that is given no more than 4 GiB, so that machines with more memory refuse it too.
+    # In a process that is given no more than 3 GiB, so that machines with more memory refuse it too.
     code = f"""
 import resource
-resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 import penstock_runtime as pr
 try:
     pr.load({str(huge)!r})
@@ -256,3 +267,15 @@ def test_every_section_is_documented_with_its_type_and_its_axes() -> None:
             kind, axes = re.match(r"(\w+) \((.*?)\)", rows[name]).groups()  # type: ignore[union-attr]
             assert kind == types[element], name
             assert len([axis for axis in axes.split(",") if axis.strip()]) == len(shape), name
+
+
+def test_every_list_of_the_program_is_documented_as_the_native_module_has_it() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "file-format.md").read_text(encoding="utf-8")
+    part = page.split("## The program, format ")[1]
+    rows = dict(re.findall(r"^\| `(\w+)` \| ((?:`\w+` ?)+) \|$", part, re.MULTILINE))
+    found = {name: tuple(re.findall(r"`(\w+)`", names)) for name, names in rows.items()}
+    module = pr.engine.native()
+    assert found == module.SCHEMA
+    assert int(part.split("\n")[0]) == module.FORMAT
+    assert f"a row of {module.OP_FIELDS} numbers" in part
+    assert f"{len(found['TensorField'])} numbers" in part
