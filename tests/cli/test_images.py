@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -205,6 +206,21 @@ def test_the_normalisation_given_to_training_is_kept_in_the_checkpoint(
     # The run's own images at their own size, not CIFAR-10.
     assert (said["data"], said["images"]) == (str(images / "val"), 4)
     assert remembered(run) == Source(str(images), 12, 0)
+    # Going on with other images, or other numbers, is refused and leaves what the run says as it is.
+    before = [(run / name).read_bytes() for name in ("model.safetensors", "data.json")]
+    given = ["--mean", HALF, "--std", "0.2,0.2,0.2"]
+    for other, said_ in (
+        (
+            [*given[:3], "0.3,0.3,0.3"],
+            "takes images by mean 0.5,0.5,0.5 and std 0.2,0.2,0.2 and is now given",
+        ),
+        ([*given, "--size", "16"], "started with --data .* --size 12 --holdout 0 and is now"),
+        ([*given, "--data", "sample"], "and is now --data sample"),
+        ([*given, "--epochs", "2"], "another recipe"),
+    ):
+        assert main([*words, *other]) == 2
+        assert re.search(said_, capsys.readouterr().err)
+    assert [(run / name).read_bytes() for name in ("model.safetensors", "data.json")] == before
     assert main(["report", str(run), "--out", str(tmp_path / "r.html"), "--no-engine", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["networks"] == []  # no gates, so nothing to look into
 

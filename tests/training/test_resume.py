@@ -233,7 +233,9 @@ def test_every_field_of_a_state_is_checked(tmp_path: Path) -> None:
     wrong: list[dict[str, Any]] = [
         {"epoch": -5}, {"epoch": 2}, {"epoch": True}, {"epoch": "1"}, {"recipe": []}, {"recipe": {}},
         {"history": 5}, {"history": []}, {"history": [5]}, {"history": [{"epoch": 3}]},
+        {"history": [{"epoch": 1, "loss": "1"}]}, {"history": [{"epoch": 1, "loss": None}]},
         {"part": Part(steps=-1)}, {"part": Part(loss=[])}, {"part": Part(seen=0.5)}, {"tensors": {}},
+        {"part": Part(steps=3)}, {"part": Part(1, 0.5, 9, 8)}, {"part": Part(1, 0.5, 8, 8, 0, -1.0)},
     ]  # fmt: skip
     for change in wrong:
         save_state(replace(good, **change), path)  # with a checksum that fits
@@ -241,6 +243,32 @@ def test_every_field_of_a_state_is_checked(tmp_path: Path) -> None:
             load_state(path)
     save_state(good, path)
     assert load_state(path).history == good.history
+
+
+def test_a_forged_state_that_does_not_fit_its_run_is_refused(tmp_path: Path) -> None:
+    """With a checksum that fits, numbers that could be, and tensors that `copy_` would stretch."""
+    recipe = tiny.RECIPE.replace(epochs=1, average=0.9)
+    tiny.run(recipe, tmp_path)
+    path = tmp_path / STATE_FILE
+    good = load_state(path)
+    name = next(
+        name for name in good.tensors if name.startswith("momentum.") and good.tensors[name].dim() > 1
+    )
+    twice = [good.history[0], good.history[0] | {"epoch": 2}]
+    wrong: list[dict[str, Any]] = [
+        {"tensors": good.tensors | {name: torch.zeros(1)}},
+        {"tensors": good.tensors | {name.replace("momentum", "average", 1): torch.zeros(1)}},
+        {"tensors": good.tensors | {"average_updates": torch.tensor(-1)}},
+        {"tensors": good.tensors | {"average_updates": torch.tensor(float("nan"))}},
+        {"tensors": good.tensors | {"average_updates": torch.zeros(2)}},
+        {"epoch": 2, "history": twice},
+        {"part": Part(1, 0.5, 1, 8)},
+        {"epoch": 0, "history": [], "part": Part(10**9, 0.5, 1, 8)},
+    ]
+    for change in wrong:
+        save_state(replace(good, **change), path)
+        with pytest.raises((CheckpointError, TrainingError), match=STATE_FILE):
+            tiny.run(recipe, tmp_path)
 
 
 def test_a_state_of_the_first_version_still_goes_on(tmp_path: Path) -> None:

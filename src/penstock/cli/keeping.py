@@ -11,14 +11,18 @@ import torch
 from accelerate import PartialState
 from torch import nn
 
+from penstock.cli.images import preprocess_words
 from penstock.cli.models import CHECKPOINT
 from penstock.cli.progress import TrainingDisplay
+from penstock.cli.sources import Source, remember, remembered
 from penstock.datasets import ImageArrays, Images
-from penstock.exporting import save
+from penstock.errors import TrainingError
+from penstock.exporting import read_notes, save
 from penstock.gating import is_gated
 from penstock.reporting import SkipRecorder
 from penstock.training import Recipe, TrainingResult, train
 from penstock.training.memory import keep_freed_memory
+from penstock.training.state import STATE_FILE
 from penstock.training.threads import idle_cores
 
 
@@ -39,15 +43,21 @@ def train_and_keep(
     test_data: Images,
     recipe: Recipe,
     out: Path,
+    source: Source,
     display: TrainingDisplay,
     teacher: nn.Module | None = None,
     tensorboard: bool = False,
     lessons: Path | None = None,
     minutes: float | None = None,
 ) -> TrainingResult:
-    """Train, and keep the checkpoint and a gated network's heat maps in the run's folder each epoch."""
+    """Train, and keep the checkpoint and a gated network's heat maps in the run's folder each epoch.
+
+    source: where the images come from, kept too; a training that is refused must not change it.
+    """
+    check_same_images(out, source, network)
 
     def keep(metrics: dict[str, Any], trained: nn.Module) -> None:
+        remember(source, out)
         save(trained, out / CHECKPOINT, notes=notes(recipe, test_data, metrics))
         display.epoch(metrics, trained)
 
@@ -71,6 +81,25 @@ def train_and_keep(
     if result.finished and PartialState().is_main_process:
         save(network, out / CHECKPOINT, notes=notes(recipe, test_data, result.history[-1]))
     return result
+
+
+def check_same_images(out: Path, source: Source, network: nn.Module) -> None:
+    """Refuse to go on with the run in `out` on other images, or normalised otherwise, than it was started."""
+    if not (out / STATE_FILE).exists():
+        return
+    before = remembered(out)
+    if before is not None and before.images() != source.images():
+        said = " and is now ".join(
+            f"--data {one.data} --size {one.size} --holdout {one.holdout}" for one in (before, source)
+        )
+        raise TrainingError(f"{out}: the run was started with {said}; use the same or another --out")
+    kept = read_notes(out / CHECKPOINT).preprocess if (out / CHECKPOINT).is_file() else None
+    given = getattr(network, "preprocess", None)
+    if kept is not None and given != kept:
+        raise TrainingError(
+            f"{out}: the run takes images by {preprocess_words(kept)} and is now given "
+            f"{preprocess_words(given)}; use the same --mean and --std, or another --out"
+        )
 
 
 def notes(recipe: Recipe, test_data: Images, metrics: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from penstock.files import write_atomically
 
 _FILE = "data.json"
 _SIZE = 224
+_SMALL = ("cifar10", "sample")  # of 32 pixels, whatever the size
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,15 @@ class Source:
     size: int = _SIZE
     holdout: int = 0
 
+    def images(self) -> tuple[str, int, int]:
+        """What tells images apart: a folder by its whole path; the side only where it matters."""
+        data = str(Path(self.data).resolve()) if Path(self.data).is_dir() else self.data
+        return data, 0 if data in _SMALL else self.size, self.holdout
+
 
 def remember(source: Source, folder: Path) -> None:
     """Keep `source` in a run's folder; a folder of images by its whole path, since commands run anywhere."""
-    data = str(Path(source.data).resolve()) if Path(source.data).is_dir() else source.data
-    said = asdict(source) | {"data": data}
+    said = asdict(source) | {"data": source.images()[0]}
     write_atomically(folder / _FILE, json.dumps(said, indent=2).encode())
 
 
@@ -62,4 +67,4 @@ def is_there(data: str) -> bool:
 def own_size(model: str | Path) -> int:
     """The side of the images that MODEL was trained on; 0 if nothing says so."""
     own = remembered(model)
-    return 0 if own is None else 32 if own.data in ("cifar10", "sample") else own.size
+    return 0 if own is None else 32 if own.data in _SMALL else own.size

@@ -24,7 +24,7 @@ from penstock.cli.keeping import prepare_process, train_and_keep
 from penstock.cli.models import CHECKPOINT, find_model
 from penstock.cli.progress import TrainingDisplay
 from penstock.cli.recipes import SweepRecipe, plain_recipe
-from penstock.cli.sources import choose, remember
+from penstock.cli.sources import choose
 from penstock.cli.trainable import example_of, find_data, find_teacher
 from penstock.datasets import Images, preprocess_of
 from penstock.errors import DensityError, TrainingError
@@ -98,12 +98,11 @@ def run(options: Options) -> int:
     for density in densities:
         if options.epochs:
             folder = out / f"d{round(100 * density):02d}"
-            remember(source, folder)
             step = replace(recipe, epochs=options.epochs, density=density)
             network = deepcopy(network)
             with TrainingDisplay(step.epochs, title=f"d {density:g}", quiet=options.json) as display:
                 result = train_and_keep(
-                    network, train_data, test_data, step, folder, display, teacher, lessons=lessons
+                    network, train_data, test_data, step, folder, source, display, teacher, lessons=lessons
                 )
             assert result.score is not None
             score, checkpoint = result.score, f"{folder.name}/{CHECKPOINT}"

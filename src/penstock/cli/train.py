@@ -22,7 +22,7 @@ from penstock.cli.keeping import prepare_process, train_and_keep
 from penstock.cli.models import CHECKPOINT, find_model
 from penstock.cli.progress import TrainingDisplay
 from penstock.cli.recipes import TrainRecipe, plain_recipe
-from penstock.cli.sources import choose, remember
+from penstock.cli.sources import choose
 from penstock.cli.trainable import find_data, find_teacher, with_gates
 from penstock.training import Recipe, TrainingResult, finetune_recipe, paper_recipe
 from penstock.zoo.definition import MAKERS
@@ -97,7 +97,6 @@ def run(options: Options) -> int:
     if teacher is None and recipe.loss.distill and options.preset == "finetune":
         teacher = deepcopy(network)
     network = with_gates(network, train_data, recipe, options.init)
-    remember(source, options.out)
     with TrainingDisplay(recipe.epochs, options.json) as display:
         result = train_and_keep(
             network,
@@ -105,6 +104,7 @@ def run(options: Options) -> int:
             test_data,
             recipe,
             options.out,
+            source,
             display,
             teacher,
             options.tensorboard,

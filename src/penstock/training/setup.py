@@ -62,7 +62,7 @@ class Run:
     @property
     def steps(self) -> int:
         """Optimiser steps in an epoch."""
-        return -(-len(self.train_data) // self.recipe.batch_size)
+        return steps_of(self.train_data, self.recipe)
 
     @property
     def portions(self) -> Portions:
@@ -122,7 +122,7 @@ def set_up(
     average = WeightAverage(network, recipe.optimiser.average) if recipe.optimiser.average else None
     state = RunState(recipe=asdict(recipe))
     if folder is not None and (folder / STATE_FILE).exists():
-        state = resume(folder / STATE_FILE, network, optimiser, average, recipe)
+        state = resume(folder / STATE_FILE, network, optimiser, average, recipe, steps_of(train_data, recipe))
     forward, prepared = processes.prepare(network, optimiser, recipe.speed.compile)
     run = Run(
         network=network,
@@ -153,6 +153,11 @@ def set_up(
             if state.epoch < recipe.epochs:
                 write_record(folder, state.epoch, recipe, network, train_data, test_data, processes.count)
     return run
+
+
+def steps_of(data: Images, recipe: Recipe) -> int:
+    """Optimiser steps that an epoch of these images takes."""
+    return -(-len(data) // recipe.batch_size)
 
 
 def check_inputs(network: nn.Module, data: Images, recipe: Recipe, teacher: nn.Module | None) -> None:

@@ -101,12 +101,19 @@ def _checked(said: dict[str, Any], tensors: dict[str, Tensor]) -> RunState:
     lines = history if isinstance(history, list) else [None]
     if [line.get("epoch") if isinstance(line, dict) else None for line in lines] != [*range(1, epoch + 1)]:
         raise ValueError(f"history: expected the metrics of {epoch} epochs, one after the other")
+    for line in lines:
+        for name, value in line.items():
+            if type(value) not in (int, float):
+                raise ValueError(f"history: {name} of epoch {line['epoch']} is {value!r}, expected a number")
     part = Part(**said["part"])
     for one in fields(Part):
         value = getattr(part, one.name)
-        whole = type(value) is int and value >= 0
-        if not (whole or (one.type == "float" and type(value) is float and math.isfinite(value))):
+        kinds = (int, float) if one.type == "float" else (int,)
+        least = -math.inf if one.name == "loss" else 0  # a term of the user's own may be negative
+        if type(value) not in kinds or not math.isfinite(value) or value < least:
             raise ValueError(f"{one.name} of the present epoch: {value!r}")
+    if part.hits > part.seen or (part.steps > 0) != (part.seen + part.skipped > 0):
+        raise ValueError(f"the present epoch: {part} cannot be")
     if not any(name.startswith("model.") for name in tensors):
         raise ValueError("it holds no network")
     return RunState(epoch, tensors, recipe, history, part)
@@ -145,10 +152,20 @@ def resume(
     optimiser: torch.optim.Optimizer,
     average: WeightAverage | None,
     recipe: Recipe,
+    steps: int,
 ) -> RunState:
-    """Put the state at `path` back into the network, the optimiser and the average."""
+    """Put the state at `path` back into the network, the optimiser and the average. steps: of an epoch."""
     state = load_state(path)
     check_same(path, state.recipe, recipe)
+    if state.epoch > recipe.epochs or (state.part.steps and state.epoch == recipe.epochs):
+        raise CheckpointError(
+            f"{path}: says it is beyond the {recipe.epochs} epochs of its recipe; delete it"
+        )
+    if state.part.steps >= steps:
+        raise TrainingError(
+            f"{path}: {state.part.steps} steps of the present epoch are done, but these images make an epoch "
+            f"of {steps}; use the --data that the run was started with, or another folder"
+        )
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "momentum": {}, "average": {}}
     for name, tensor in state.tensors.items():
         kind, _, rest = name.partition(".")
@@ -158,18 +175,27 @@ def resume(
         for name, parameter in network.named_parameters():
             if name in parts["momentum"]:
                 # The memory layout decides the order of sums: it must be that of an uninterrupted run.
-                buffer = torch.empty_like(parameter).copy_(parts["momentum"][name])
+                buffer = _copied(parts["momentum"][name], torch.empty_like(parameter))
                 optimiser.state[parameter]["momentum_buffer"] = buffer.detach()
         if average is not None:
             for name, value in average.values.items():
-                value.copy_(parts["average"][name])
+                _copied(parts["average"][name], value)
             average.updates = int(state.tensors["average_updates"])
-    except (RuntimeError, KeyError) as error:
+            if average.updates < 0:
+                raise ValueError(f"average_updates: {average.updates}")
+    except (RuntimeError, KeyError, ValueError, OverflowError) as error:
         raise TrainingError(
             f"{path}: the run's state does not fit this network ({str(error).splitlines()[0]}); "
             "use the MODEL it was started with, or another folder"
         ) from error
     return state
+
+
+def _copied(kept: Tensor, into: Tensor) -> Tensor:
+    """`into` with the values of `kept`, whose shape must be the same: `copy_` alone would broadcast."""
+    if kept.shape != into.shape:
+        raise ValueError(f"a tensor of shape {tuple(kept.shape)}, expected {tuple(into.shape)}")
+    return into.copy_(kept)
 
 
 def check_same(path: Path, recorded: dict[str, Any], recipe: Recipe) -> None:
