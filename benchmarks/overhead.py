@@ -13,7 +13,6 @@ own; and M-CifarNet, whose milliseconds vary by more than the server takes, and 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import sys
@@ -26,7 +25,7 @@ import numpy as np
 import torch
 import tyro
 from kept import RESULTS, keep
-from load import Load, infer_request, serve, serve_network, stop
+from load import Load, infer_request, run, serve, serve_network, stop
 
 import penstock as ps
 import penstock_runtime as pr
@@ -91,7 +90,7 @@ def measure(file: Path, options: Options) -> dict[str, float]:
         row = {"engine, alone": median, "engine, busy": mean}
         for label, at in (("server", port), ("constant", other)):
             row[f"{label}, alone"] = ask_alone(at, request, options.requests)
-            row[f"{label}, busy"] = asyncio.run(Load(at, request).closed_loop(4, options.requests))
+            row[f"{label}, busy"] = run(Load(at, request).closed_loop(4, options.requests))
         for kind in ("alone", "busy"):
             row[f"own, {kind}"] = row[f"server, {kind}"] - row[f"engine, {kind}"] - row[f"constant, {kind}"]
         if number:  # the first round warms up
