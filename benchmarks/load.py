@@ -10,19 +10,62 @@ import atexit
 import json
 import math
 import random
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import uvloop
 
-Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+T = TypeVar("T")
+_LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+_DENSITY = re.compile(rb'"density": ([\d.]+)')
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """As `asyncio.run`, on uvloop: the load shares its processors with the server, and should take little."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+class Line(asyncio.Protocol):
+    """A connection: one request at a time, and its status and body."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport
+        self.answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self.buffer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def ask(self, request: bytes) -> asyncio.Future[tuple[int, bytes]]:
+        self.answer, self.buffer = asyncio.get_running_loop().create_future(), b""
+        if self.transport.is_closing():
+            self.answer.set_exception(ConnectionError("closed"))
+        else:
+            self.transport.write(request)
+        return self.answer
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        head, end, body = self.buffer.partition(b"\r\n\r\n")
+        said = _LENGTH.search(head)
+        if end and said and len(body) >= int(said[1]) and self.answer and not self.answer.done():
+            self.answer.set_result((int(head.split(b" ", 2)[1]), body))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self.answer and not self.answer.done():
+            self.answer.set_exception(error or ConnectionError("closed"))
 
 
 @dataclass(frozen=True)
@@ -70,28 +113,23 @@ class Load:
             kept = line is not None
             try:
                 line, status, density = await self._exchange(line)
-            except (OSError, asyncio.IncompleteReadError):
+            except OSError:
                 if not kept:
                     raise
                 self.retried += 1
                 line, status, density = await self._exchange(None)
             self.idle.append(line)
-        except (OSError, asyncio.IncompleteReadError):
+        except OSError:
             pass
         self.replies.append(Reply(due, 1000 * (time.perf_counter() - start - due), status, density))
 
     async def _exchange(self, line: Line | None) -> tuple[Line, int, float]:
         """Ask on a connection, or on a new one: the connection, the status, and the density."""
-        line = line or await asyncio.open_connection("127.0.0.1", self.port)
-        reader, writer = line
-        writer.write(self.request)
-        first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
-        headers = dict(one.split(": ", 1) for one in lines if one)
-        body = await reader.readexactly(int(headers["content-length"]))
-        density = 0.0
-        if size := int(headers.get("inference-header-content-length", "0")):
-            density = json.loads(body[:size])["parameters"]["density"]
-        return line, int(first.split(" ", 2)[1]), density
+        if line is None:
+            _, line = await asyncio.get_running_loop().create_connection(Line, "127.0.0.1", self.port)
+        status, body = await line.ask(self.request)
+        said = _DENSITY.search(body)
+        return line, status, float(said[1]) if said else 0.0
 
     async def run(
         self, phases: list[tuple[float, float]], seed: int = 0, forgive: float = math.inf
@@ -119,8 +157,8 @@ class Load:
                 task.add_done_callback(tasks.discard)
         if tasks:
             await asyncio.wait(tasks, timeout=60)
-        for _, writer in self.idle:
-            writer.close()
+        for line in self.idle:
+            line.transport.close()
         return self.replies
 
     async def closed_loop(self, connections: int, count: int) -> float:

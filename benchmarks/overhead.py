@@ -7,13 +7,14 @@ machine down slows all three. `own` is the server's time a request less the engi
 in the median round: *alone*, one request after the other; *busy*, four connections that ask again as soon as
 they are answered, the time from one answer to the next (requests a second, turned round).
 
+`engine, one of eight` is an image's share of a batch: what forming batches could gain.
+
 Two networks take the same requests: `tiny`, two small convolutions, so that almost all time is the server's
 own; and M-CifarNet, whose milliseconds vary by more than the server takes, and whose caches the server cools.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import sys
@@ -26,7 +27,7 @@ import numpy as np
 import torch
 import tyro
 from kept import RESULTS, keep
-from load import Load, infer_request, serve, serve_network, stop
+from load import Load, infer_request, run, serve, serve_network, stop
 
 import penstock as ps
 import penstock_runtime as pr
@@ -82,6 +83,7 @@ def run_engine(engine: pr.Engine, image: np.ndarray, count: int) -> tuple[float,
 def measure(file: Path, options: Options) -> dict[str, float]:
     engine = pr.load(file)
     image = np.random.default_rng(0).standard_normal((1, *engine.input_shape), np.float32)
+    eight = np.repeat(image, 8, 0)
     request = infer_request(file.stem, engine.input_shape[1])
     server, port = serve_network(file, 20.0, "1.0")
     constant, other = serve([sys.executable, "-c", CONSTANT])
@@ -89,9 +91,10 @@ def measure(file: Path, options: Options) -> dict[str, float]:
     for number in range(options.rounds + 1):
         median, mean = run_engine(engine, image, options.requests)
         row = {"engine, alone": median, "engine, busy": mean}
+        row["engine, one of eight"] = run_engine(engine, eight, options.requests // 8)[0] / 8
         for label, at in (("server", port), ("constant", other)):
             row[f"{label}, alone"] = ask_alone(at, request, options.requests)
-            row[f"{label}, busy"] = asyncio.run(Load(at, request).closed_loop(4, options.requests))
+            row[f"{label}, busy"] = run(Load(at, request).closed_loop(4, options.requests))
         for kind in ("alone", "busy"):
             row[f"own, {kind}"] = row[f"server, {kind}"] - row[f"engine, {kind}"] - row[f"constant, {kind}"]
         if number:  # the first round warms up

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 import tyro
 from kept import RESULTS, add
-from load import Load, Reply, infer_request, p95, serve_network, stop
+from load import Load, Reply, infer_request, p95, run, serve_network, stop
 
 import penstock as ps
 import penstock_runtime as pr
@@ -85,7 +85,7 @@ def contest(name: str, file: Path, options: Options) -> dict[str, Any]:
         process, port = serve_network(file, target, density)
         load = Load(port, infer_request(name, side))
         mine = phases if label == "controller" else phases[:2]
-        replies = asyncio.run(load.run(mine))
+        replies = run(load.run(mine))
         stop(process)
         begin, end = options.before, options.before + options.step
         settled = [r for r in replies if begin + 5 <= r.due < end and r.status == 200]
@@ -132,7 +132,7 @@ def soak(name: str, file: Path, options: Options) -> dict[str, Any]:
         rate = options.load * carried_now(file, 2.0)
         load = Load(port, infer_request(name, side))
         watched = watch(load.run([(min(60.0, left), rate)], len(minutes), forgive=1.0), process.pid, begin)
-        replies, found = asyncio.run(watched)
+        replies, found = run(watched)
         megabytes += found
         for reply in replies:
             statuses[reply.status] = statuses.get(reply.status, 0) + 1
@@ -187,8 +187,8 @@ def main(options: Options) -> None:
                 add("soak", [soak(name, file, options)], "network", options.out)
                 continue
             found = contest(name, file, options)
-            for label, run in found["runs"].items():
-                shown = {key: value for key, value in run.items() if key != "timeline"}
+            for label, one in found["runs"].items():
+                shown = {key: value for key, value in one.items() if key != "timeline"}
                 print(name, label, json.dumps(shown), flush=True)
             kept = add("serving", [found], "network", options.out)
             picture = serving_figure(found["runs"], found["target"])

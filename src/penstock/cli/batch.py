@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +48,20 @@ def run(options: Options) -> int:
             f"--piece {options.piece}, --workers {options.workers}: expected 1 or more, 0 or more"
         )
     paths = list_images(options.source)
+    os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # else a screenful every ten seconds
     console = Console(stderr=True, quiet=options.json, highlight=False)
     workers = options.workers or len(os.sched_getaffinity(0))
     if options.address:
         ray.init(address=options.address)
     else:
-        ray.init(num_cpus=workers + 1, include_dashboard=False, configure_logging=False, log_to_driver=False)
+        ray.init(
+            num_cpus=workers + 1,
+            include_dashboard=False,
+            configure_logging=False,
+            log_to_driver=False,
+            _node_ip_address="127.0.0.1",  # a Ray of this machine alone listens to it alone
+        )
     try:
         with console.status("classifying") as status:
             done = classify_all(

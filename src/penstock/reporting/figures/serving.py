@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -19,8 +20,8 @@ def serving_figure(
         top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=(3, 2, 1))
         for (label, run), colour in zip(runs.items(), SERIES, strict=False):
             seconds, _, p95, density = zip(*run["timeline"], strict=True)
-            top.plot(seconds, p95, color=colour, label=label)
-            middle.plot(seconds, density, color=colour)
+            top.plot(seconds, _gaps(p95), color=colour, label=label)
+            middle.plot(seconds, _gaps(density), color=colour)
         first = next(iter(runs.values()))["timeline"]
         bottom.plot([row[0] for row in first], [row[1] for row in first], color=INK, linewidth=1.2)
         top.axhline(target, color=MUTED, linestyle="--", linewidth=1.2, label=f"target {target:g} ms")
@@ -34,3 +35,8 @@ def serving_figure(
         for axes in (top, middle, bottom):
             tidy(axes, grid="y")
     return figure
+
+
+def _gaps(values: Sequence[float]) -> list[float]:
+    """Where nothing was answered there is no latency and no density, and a line has a gap."""
+    return [value or math.nan for value in values]
