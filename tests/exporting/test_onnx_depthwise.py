@@ -25,7 +25,7 @@ pytest.importorskip("onnxruntime", reason="pip install 'penstock[onnx]'")
 _RELAXED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 
-@settings(max_examples=25, suppress_health_check=[*_RELAXED, HealthCheck.filter_too_much])
+@settings(max_examples=15, suppress_health_check=[*_RELAXED, HealthCheck.filter_too_much])
 @given(separable_cases(), st.sampled_from((None, 0.5, 0.3)))
 def test_on_random_networks_the_export_equals_the_masked_network(
     tmp_path_factory: pytest.TempPathFactory, case: Case, density: float | None
@@ -47,8 +47,9 @@ def test_on_random_networks_the_export_equals_the_masked_network(
             want = exact(image[None].double()).numpy()
         assume(not _near_tie(exact))
         found = session.run(None, {"images": image[None].numpy(), **given_density})[0]
+        # Random predictors enlarge the rounding of single precision; a constant left out shows at 1e-2.
         scale = max(float(np.abs(want).max()), 1e-3)
-        assert np.abs(found - want).max() <= 1e-4 * scale, case.text
+        assert np.abs(found - want).max() <= 1e-3 * scale, case.text
 
 
 def _near_tie(network: nn.Module) -> bool:
