@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.engine.networks import Case, Excite, enliven, randomise
 from tests.engine.separable import separable_cases
-from torch import nn
+from torch import Tensor, nn
 
 import penstock as ps
 from penstock.errors import ExportError
@@ -50,6 +51,46 @@ def test_on_random_networks_the_export_equals_the_masked_network(
         # Random predictors enlarge the rounding of single precision; a constant left out shows at 1e-2.
         scale = max(float(np.abs(want).max()), 1e-3)
         assert np.abs(found - want).max() <= 1e-3 * scale, case.text
+
+
+class _Combined(nn.Module):
+    """A gated convolution, a depthwise one, a step on its result, and a 1×1 convolution that reads that."""
+
+    def __init__(self, step: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.deep = nn.Conv2d(3, 9, 1), nn.Conv2d(9, 9, 3, padding=1, groups=9)
+        self.step, self.last = step, nn.Conv2d(9, 5, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.step(self.deep(self.first(x).relu())))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda x: x,
+        lambda x: x * x.sum((2, 3), keepdim=True),
+        lambda x: x * x.amax((2, 3), keepdim=True).sigmoid(),
+        lambda x: x.mean((2, 3)).unsqueeze(2).unsqueeze(3) * x,
+        lambda x: -x.abs() * 3,
+        lambda x: (x * x.sigmoid() + 1)[:, :, ::2, 1:],
+        lambda x: torch.nn.functional.avg_pool2d(x.square(), 2),
+        lambda x: x.relu_() + x,
+    ],
+)
+def test_each_step_on_constants_gives_pytorchs_answer(
+    step: Callable[[Tensor], Tensor], tmp_path: Path
+) -> None:
+    torch.manual_seed(5)
+    images = torch.randn(2, 3, 8, 8)
+    gated = enliven(ps.add_gates(_Combined(step).eval(), images, density=0.4), images)
+    ps.export_onnx(gated, tmp_path / "net.onnx", images[:1], density="own")
+    session = onnx_session(tmp_path / "net.onnx")
+    for image in images:
+        with torch.no_grad():
+            want = gated(image[None]).numpy()
+        found = session.run(None, {"images": image[None].numpy()})[0]
+        np.testing.assert_allclose(found, want, atol=1e-4 * float(np.abs(want).max()))
 
 
 def _near_tie(network: nn.Module) -> bool:

@@ -70,6 +70,8 @@ def carries(call: Call) -> bool:
         return row in points.POINTWISE
     if row in points.ARITHMETIC:
         return row is arithmetic.MULTIPLY and _factor(call) is not None
+    if row is arithmetic.SUM:
+        return False  # its constants would have to be multiplied by the number of pixels
     return row in _POOLS or call.use.kind in (Kind.MOVE, Kind.REDUCE, Kind.SELECT)
 
 
