@@ -174,3 +174,12 @@ def test_only_the_command_line_prints() -> None:
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
                     printing.append(f"{path.relative_to(SOURCE)}:{node.lineno}")
     assert not printing
+
+
+def test_no_python_file_is_longer_than_300_lines() -> None:
+    root = CONTRIBUTING.parent
+    folders = ("src", "runtime", "tests", "tools", "benchmarks", "examples", "results", "docs")
+    written = [path for folder in folders for path in (root / folder).rglob("*.py")]
+    assert len(written) > 300
+    lengths = {str(path.relative_to(root)): len(path.read_text().splitlines()) for path in written}
+    assert not {name: lines for name, lines in lengths.items() if lines > 300}

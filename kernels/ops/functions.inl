@@ -62,7 +62,6 @@ PENSTOCK_INLINE V evaluate(Function f, float slope, V v) {
       const V n = e * (e + splat(2.0f));
       return v * (n / (n + splat(2.0f)));
     }
-    case Function::hard_mish: return v * smaller(splat(2.0f), larger(zero, v + splat(2.0f))) * splat(0.5f);
     default: return v;
   }
 }

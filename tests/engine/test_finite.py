@@ -49,12 +49,6 @@ def _after_conv(activation: nn.Module) -> nn.Module:
     return nn.Sequential(conv, activation)
 
 
-def _hard_mish() -> nn.Module:
-    from timm.layers import HardMish
-
-    return HardMish()
-
-
 _ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
     nn.ReLU,
     nn.ReLU6,
@@ -67,7 +61,6 @@ _ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
     nn.Tanh,
     lambda: nn.GELU(approximate="tanh"),
     nn.Mish,
-    _hard_mish,
 )
 _POOLS: tuple[Callable[[], nn.Module], ...] = (
     lambda: nn.MaxPool2d(2, 2),

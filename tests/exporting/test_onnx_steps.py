@@ -127,12 +127,6 @@ def test_an_activation_or_norm_gives_pytorchs_answer(
     _compare(awaken(ps.add_gates(network, images), images), images)
 
 
-def test_an_activation_of_timm_gives_pytorchs_answer(awaken: Callable[..., nn.Module]) -> None:
-    from timm.layers import HardMish
-
-    test_an_activation_or_norm_gives_pytorchs_answer(HardMish(), awaken)
-
-
 @pytest.mark.parametrize("summary", ["l1", "l2", "linf", "variance"])
 @pytest.mark.parametrize("activation", [None, nn.ReLU(), nn.SiLU(), nn.LeakyReLU(0.1)], ids=str)
 def test_a_gated_layer_used_by_hand_keeps_its_summary_and_activation(

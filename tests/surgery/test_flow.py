@@ -16,7 +16,7 @@ from tests.surgery.test_conversion import assert_silent_channels_are_zero
 from torch import Tensor, fx, nn
 
 import penstock.surgery.channels as channels_module
-from penstock.errors import LayerError, SurgeryError
+from penstock.errors import LayerError
 from penstock.gating import gated_layers, set_density
 from penstock.surgery import (
     Channels,
@@ -297,8 +297,3 @@ def test_masks_follow_the_expression() -> None:
     with pytest.raises(LayerError, match=r"shape \(1, 4\), expected .* \(2, 4\)"):
         active_mask(A, masks, 2)
     assert doctest.testmod(channels_module).failed == 0
-
-
-def test_a_graph_without_shapes_says_how_to_get_them() -> None:
-    with pytest.raises(SurgeryError, match=r"trace\(network, example\)"):
-        channel_flow(fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 4, 1))))

@@ -11,8 +11,9 @@ from tests.surgery.networks import randomise
 from torch import Tensor, fx, nn
 
 from penstock import zoo
+from penstock.errors import SurgeryError
 from penstock.gating import gated_layers, set_density
-from penstock.surgery import add_gates, explain, shape_of, trace, weight_layers
+from penstock.surgery import add_gates, channel_flow, explain, shape_of, trace, weight_layers
 
 IMAGES = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(5))
 
@@ -144,3 +145,8 @@ def test_fused_norms_become_a_norm_and_an_activation_under_their_own_names() -> 
     assert traced.state_dict().keys() == model.state_dict().keys()
     images = torch.randn(1, 3, 32, 32)
     torch.testing.assert_close(traced(images), model(images))
+
+
+def test_a_graph_without_shapes_says_how_to_get_them() -> None:
+    with pytest.raises(SurgeryError, match=r"trace\(network, example\)"):
+        channel_flow(fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 4, 1))))

@@ -53,12 +53,6 @@ def _mish(call: Call, x: str) -> str:
     return w.op("Mul", x, w.op("Tanh", w.op("Softplus", x)))
 
 
-def _hard_mish(call: Call, x: str) -> str:
-    w = call.writer
-    ramp = w.op("HardSigmoid", x, alpha=0.5, beta=1.0)
-    return w.op("Mul", x, ramp)
-
-
 def _hardsigmoid(call: Call, x: str) -> str:
     return call.writer.op("HardSigmoid", x, alpha=1 / 6, beta=0.5)
 
@@ -104,7 +98,6 @@ POINTWISE: dict[Operator, Pointwise] = {
     act.SILU: _silu,
     act.GELU: _gelu,
     act.MISH: _mish,
-    act.HARD_MISH: _hard_mish,
     act.HARDSIGMOID: _hardsigmoid,
     act.SOFTPLUS: _softplus,
     act.PRELU: _prelu,

@@ -56,7 +56,6 @@ ELU = Operator("elu", Kind.ACTIVATION, modules=(nn.ELU,), settings={"alpha": 1.0
 CELU = Operator("celu", Kind.ACTIVATION, modules=(nn.CELU,), settings={"alpha": 1.0, "inplace": False})
 SELU = Operator("selu", Kind.ACTIVATION, modules=(nn.SELU,), settings=_INPLACE)
 MISH = Operator("mish", Kind.ACTIVATION, modules=(nn.Mish,), settings=_INPLACE)
-HARD_MISH = Operator("hard_mish", Kind.ACTIVATION, functions=False, foreign=("timm.HardMish",))
 PRELU = Operator(
     "prelu",
     Kind.ACTIVATION,
