@@ -38,6 +38,14 @@ using Int8PlanPtr = std::unique_ptr<Int8Plan, FreeInt8Plan>;
 Int8PlanPtr plan_int8(const Int8Shape& shape, const std::int8_t* weights, const float* scales, const float* bias, Isa isa,
                       Int8Algorithm algorithm, std::string& why);
 
+// Rows that somebody will read later, `bytes` each and as far apart: those in the list, or the first `count` if there is none.
+struct Int8Fetch {
+  const std::uint8_t* rows = nullptr;
+  std::ptrdiff_t bytes = 0;
+  const std::int32_t* list = nullptr;
+  int count = 0;
+};
+
 struct Int8Task {
   const std::uint8_t* input = nullptr;
   const std::int32_t* in_list = nullptr;  // strictly increasing, as out_list is
@@ -48,7 +56,9 @@ struct Int8Task {
   const float* gain = nullptr;  // of each output in the list, or null
   const float* bias = nullptr;  // of each output channel, instead of the plan's
   int threads = 1;
-  std::int32_t* sums = nullptr;  // receives the sum of |q - zero| of each output in the list; may be null
+  std::int32_t* sums = nullptr;      // receives the sum of |q - zero| of each output in the list; may be null
+  const Int8Fetch* later = nullptr;  // fetched while this task multiplies
+  int later_count = 0;
 };
 
 // Bytes of scratch for at most so many active channels.
@@ -66,6 +76,9 @@ void end_int8(const Int8Plan& plan, const Int8Task& task, std::uint8_t* scratch)
 
 // Multiply-accumulates of a task: active inputs of each active output's group, kernel size, output size.
 std::int64_t int8_macs(const Int8Plan& plan, const Int8Task& task);
+// What a task will read of the plan's weights, so that the one before it may fetch it: a row for each input (the list is the
+// caller's to set), or the beginning of what is kept for tasks that skip nothing.
+Int8Fetch int8_rows(const Int8Plan& plan, bool skips_nothing);
 std::int64_t int8_plan_bytes(const Int8Plan& plan);
 
 }  // namespace penstock

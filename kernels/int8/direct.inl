@@ -81,6 +81,7 @@ static Int8Finish finish_of(const Int8Run& run, int member) {
   f.add = reinterpret_cast<const float*>(run.scratch + lay.add);
   f.init = reinterpret_cast<const std::int32_t*>(run.scratch + lay.init);
   f.sums = reinterpret_cast<std::int32_t*>(run.mine(member) + lay.sums);
+  f.has_init = s.in.zero != 0;
   set_limits(f, s.function, s.slope, s.out);
   return f;
 }
@@ -149,6 +150,7 @@ static void direct(const Int8Run& run, int unit, int member) {
       sum_weights(w, static_cast<std::int64_t>(tap_count) * groups, vectors, lacking);
 #endif
       const Pieces pieces(pixels, most_pixels(vectors));
+      if (run.fetcher && p == begin) run.fetcher->expect(static_cast<std::int64_t>(finish - begin) * pieces.n);
       const Multiply large = multiply_of<kQuadCodes>(vectors, pieces.size);
       const Multiply small = multiply_of<kQuadCodes>(vectors, std::max(1, pieces.size - 1));
       for (int i = 0, at = 0; i < pieces.n; at += pieces.at(i++)) {
@@ -156,17 +158,14 @@ static void direct(const Int8Run& run, int unit, int member) {
         const std::uint8_t* from[8];
         for (int k = 0; k < count; ++k)
           from[k] = sources[at + k] + static_cast<std::int64_t>(group.in_begin) * element * (plan.image_rows ? 0 : 1);
+        if (run.fetcher) run.fetcher->some();
         (i < pieces.large ? large : small)(w, from, taps, tap_count, groups, sums);
 #if defined(PENSTOCK_VEC_DOT)
         for (int k = 0; k < count * vectors; ++k)
           store(sums + k * kLanes, load<Mod>(sums + k * kLanes) + (Mod)lacking[k % vectors]);
 #endif
-        for (int j = 0; j < vectors; ++j) {
-          const int lane = (v0 + j) * kLanes;
-          const int room = s.groups == 1 ? out_bytes - lane : std::min(kLanes, group.out_count - lane);
-          finish_vector(f, group.vector + v0 + j, sums + j * kLanes, vectors * kLanes, count, targets + at, group.out_begin + lane,
-                        room);
-        }
+        finish_block(f, group.vector + v0, vectors, sums, count, targets + at, group.out_begin + v0 * kLanes,
+                     (s.groups == 1 ? out_bytes : group.out_count) - v0 * kLanes);
       }
     }
   }

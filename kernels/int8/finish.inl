@@ -89,3 +89,61 @@ PENSTOCK_INLINE void finish_vector(const Int8Finish& f, int vector, const std::i
     default: return finish_as<Ending::shaped>(f, vector, sums, step, count, targets, offset, room);
   }
 }
+
+#if defined(PENSTOCK_VEC_AVX2) || defined(PENSTOCK_VEC_AVX512)
+// As finish_block below, for functions that are a clamp.
+template <Ending kEnding, bool kInit, int kVectors>
+static void finish_pixels(const Int8Finish& f, int vector, const std::int32_t* sums, int count, std::uint8_t* const* targets,
+                          std::ptrdiff_t offset, int room) {
+  Flo mul[kVectors], add[kVectors];
+  Int total[kVectors];
+  for (int j = 0; j < kVectors; ++j) {
+    mul[j] = load<Flo>(f.mul + (vector + j) * kLanes);
+    add[j] = load<Flo>(f.add + (vector + j) * kLanes);
+    total[j] = load<Int>(f.sums + (vector + j) * kLanes);
+  }
+  const Int zero = Int{} + f.zero;
+  for (int i = 0; i < count; ++i, sums += kVectors * kLanes) {
+    Int codes[kVectors];
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) {
+      Int sum = load<Int>(sums + j * kLanes);
+      if constexpr (kInit) sum += load<Int>(f.init + (vector + j) * kLanes);
+      const Int v = quantise<kEnding>(f, to_float(sum) * mul[j] + add[j]);
+      total[j] += kEnding == Ending::rectified ? v : magnitude(v);
+      codes[j] = v + zero;
+    }
+    store_codes<kVectors>(targets[i] + offset, codes, room);
+  }
+  for (int j = 0; j < kVectors; ++j) store(f.sums + (vector + j) * kLanes, total[j]);
+}
+
+using FinishPixels = void (*)(const Int8Finish&, int, const std::int32_t*, int, std::uint8_t* const*, std::ptrdiff_t, int);
+
+template <Ending kEnding, bool kInit>
+static FinishPixels finish_pixels_of(int vectors) {
+#if defined(PENSTOCK_VEC_AVX512)
+  if (vectors == 4) return finish_pixels<kEnding, kInit, 4>;
+  if (vectors == 3) return finish_pixels<kEnding, kInit, 3>;
+#endif
+  return vectors == 2 ? finish_pixels<kEnding, kInit, 2> : finish_pixels<kEnding, kInit, 1>;
+}
+#endif
+
+// Finishes the sums [pixel][vector] of `vectors` vectors of outputs and stores them at targets[i] + offset, where a pixel has
+// `room` bytes left.
+PENSTOCK_INLINE void finish_block(const Int8Finish& f, int vector, int vectors, const std::int32_t* sums, int count,
+                                  std::uint8_t* const* targets, std::ptrdiff_t offset, int room) {
+#if defined(PENSTOCK_VEC_AVX2) || defined(PENSTOCK_VEC_AVX512)
+  const Ending ending = ending_of(f);
+  if (ending != Ending::shaped) {
+    const FinishPixels run = ending == Ending::rectified ? (f.has_init ? finish_pixels_of<Ending::rectified, true>(vectors)
+                                                                       : finish_pixels_of<Ending::rectified, false>(vectors))
+                                                         : (f.has_init ? finish_pixels_of<Ending::clamped, true>(vectors)
+                                                                       : finish_pixels_of<Ending::clamped, false>(vectors));
+    return run(f, vector, sums, count, targets, offset, room);
+  }
+#endif
+  for (int j = 0; j < vectors; ++j)
+    finish_vector(f, vector + j, sums + j * kLanes, vectors * kLanes, count, targets, offset + j * kLanes, room - j * kLanes);
+}

@@ -1,5 +1,6 @@
 // What a plan holds, how its scratch is laid out, and the kernels that every instruction set has (private to this folder).
 #pragma once
+#include <algorithm>
 #include <vector>
 
 #include "conv/buffer.h"
@@ -39,6 +40,7 @@ struct Int8Finish {
   std::int32_t* sums;
   float low, high, slope, inverse;
   int zero;
+  bool has_init = false;  // whether anything is added to sums
   Function function;
 };
 
@@ -87,6 +89,31 @@ constexpr std::int64_t filter_bytes(int pairs, int vectors, int lanes, int most)
   return 36 * (static_cast<std::int64_t>(pairs) * vectors * lanes * 4 + 64 * ((vectors + most - 1) / most));
 }
 
+// One unit's share of what a task fetches for later, line by line.
+class Int8Fetcher {
+ public:
+  Int8Fetcher(const Int8Task& task, int unit, int units);
+  // The share is spread over so many calls of some().
+  void expect(std::int64_t turns) { each_ = (left_ + turns - 1) / std::max<std::int64_t>(1, turns); }
+  void some() {
+    for (std::int64_t n = std::min(each_, left_); n > 0; --n, --left_) {
+      const Int8Fetch& now = task_.later[item_];
+      __builtin_prefetch(now.rows + (now.list ? now.list[row_] : row_) * now.bytes + at_, 0, 2);
+      if ((at_ += 64) < now.bytes) continue;
+      at_ = 0;
+      if (++row_ < now.count) continue;
+      row_ = 0;
+      ++item_;
+    }
+  }
+
+ private:
+  const Int8Task& task_;
+  std::int64_t left_ = 0, each_ = 0;
+  int item_ = 0, row_ = 0;
+  std::ptrdiff_t at_ = 0;
+};
+
 // One task on its way: everything the kernels need, with pointers into the scratch.
 struct Int8Run {
   const Int8Plan& plan;
@@ -94,6 +121,7 @@ struct Int8Run {
   Int8Algorithm algorithm;
   Int8Scratch lay;
   std::uint8_t* scratch;
+  Int8Fetcher* fetcher = nullptr;  // may be null
   const Int8Group* groups() const { return reinterpret_cast<const Int8Group*>(scratch + lay.groups); }
   std::uint8_t* mine(int member) const { return scratch + lay.thread + static_cast<std::size_t>(member) * lay.thread_size; }
   const std::uint8_t* weights() const;  // gathered for this image, or the plan's
@@ -118,6 +146,9 @@ Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Int8Shape& shape, c
                            const float* bias, Int8Algorithm algorithm, std::string& why);
 // Room for the weights of all channels, gathered once, for tasks that skip none.
 void plan_packing(Int8Plan& plan);
+
+// Winograd's tiles that are transformed and multiplied together, for so many active inputs.
+int winograd_unit_tiles(const Int8Plan& plan, int in_count, int threads);
 
 constexpr int kInt8MostTaps = 256;
 

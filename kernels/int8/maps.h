@@ -40,6 +40,7 @@ struct Combination {
   std::uint8_t* to = nullptr;  // where channel 0 of pixel 0 of the padded map would lie
   int bytes = 0, count = 0;
   Planes shape;
+  std::int32_t* sums = nullptr;  // may be null; to these, whole vectors of 16, |q - zero| of the result is added
 };
 
 struct CodeSums {
@@ -53,8 +54,8 @@ struct MapKernels {
   // Largest code, or rounded mean, under each window; rows [y0, y1) of the result.
   void (*pool)(const CodeMap& in, int count, const PoolShape& window, Pool kind, std::uint8_t* to, int bytes, Planes shape, int y0,
                int y1);
-  // Of q - zero, channel by channel [begin, end).
-  void (*sum)(const CodeMap& in, int begin, int end, CodeSums* sums);
+  // Of q - zero, channel by channel [begin, end). only_sums: squares and the largest magnitude may be left out.
+  void (*sum)(const CodeMap& in, int begin, int end, bool only_sums, CodeSums* sums);
   // Planes of an image (packed) to codes; false when a value is not finite.
   bool (*import_image)(const float* image, int channels, Quantised out, std::uint8_t* to, int bytes, Planes shape);
   // One row of pixels to values of planes, `step` floats apart, and back.

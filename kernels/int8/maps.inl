@@ -26,6 +26,7 @@ static void combine_as(const Combination& c, const Int8Finish& f, int y0, int y1
       const std::uint8_t* b =
           c.b.data ? c.b.data + (c.b.shape.origin() + static_cast<std::int64_t>(y) * c.b.shape.pitch()) * c.b.bytes : nullptr;
       std::uint8_t* to = c.to + (c.shape.origin() + static_cast<std::int64_t>(y) * c.shape.pitch()) * c.bytes + 16 * block;
+      Int total[16 / kLanes] = {};
       for (int x = 0; x < c.shape.width; ++x, a += c.a.bytes, to += c.bytes) {
         const Byte16 codes = spread_block(*c.spread_a, a, block);
         Byte16 more{};
@@ -38,11 +39,17 @@ static void combine_as(const Combination& c, const Int8Finish& f, int y0, int y1
           const int p = 16 * block + lane;
           Flo value = to_float(codes_at(codes, lane) - zero_a) * load<Flo>(c.first + p);
           if (b) value = value + to_float(codes_at(more, lane) - zero_b) * load<Flo>(c.second + p);
-          const Int made = quantise<kEnding>(f, value + load<Flo>(c.shift + p)) + zero;
+          const Int v = quantise<kEnding>(f, value + load<Flo>(c.shift + p)), made = v + zero;
+          total[lane / kLanes] += kEnding == Ending::rectified ? v : magnitude(v);
           // Straight to the map: a load of 16 bytes just after two stores of 8 would wait for both.
           if (room == 16) store_codes(to + lane, made);
           else if (lane < room) store_room(to + lane, made, room - lane);
         }
+      }
+      if (c.sums == nullptr) continue;
+      for (int lane = 0; lane < 16; lane += kLanes) {
+        std::int32_t* const sums = c.sums + 16 * block + lane;
+        store(sums, load<Int>(sums) + total[lane / kLanes]);
       }
     }
   }
@@ -71,7 +78,7 @@ struct Inside {
   int count(const PoolShape& s) const { return steps(top, bottom, s.dilation_h) * steps(left, right, s.dilation_w); }
 };
 
-// The largest codes of one window, 16 channels at a time; the zero point's where no pixel lies inside the image.
+// The largest codes of one window, a vector of channels at a time; the zero point's where no pixel lies inside the image.
 PENSTOCK_INLINE void largest_codes(const CodeMap& in, int count, const PoolShape& s, const Inside& inside, std::uint8_t* to,
                                    int bytes) {
   const bool any = inside.count(s) > 0;
@@ -79,17 +86,20 @@ PENSTOCK_INLINE void largest_codes(const CodeMap& in, int count, const PoolShape
   const std::ptrdiff_t across = static_cast<std::ptrdiff_t>(s.dilation_w) * in.bytes;
   const std::uint8_t* const corner =
       in.data + (in.shape.origin() + static_cast<std::int64_t>(inside.top) * in.shape.pitch() + inside.left) * in.bytes;
-  for (int p = 0; p < count; p += 16) {
-    Byte16 most;
+  const auto largest = [&](auto most, int p) {
     std::memset(&most, any ? 0 : in.zero, sizeof most);
     const std::uint8_t* row = corner + p;
     for (int y = inside.top; y < inside.bottom; y += s.dilation_h, row += down) {
       const std::uint8_t* at = row;
-      for (int x = inside.left; x < inside.right; x += s.dilation_w, at += across) most = larger_codes(load<Byte16>(at), most);
+      for (int x = inside.left; x < inside.right; x += s.dilation_w, at += across)
+        most = larger_codes(load<decltype(most)>(at), most);
     }
-    if (bytes - p >= 16) store(to + p, most);
+    const int size = static_cast<int>(sizeof most);
+    if (bytes - p >= size) store(to + p, most);
     else std::memcpy(to + p, &most, static_cast<std::size_t>(bytes - p));
-  }
+    return size;
+  };
+  for (int p = 0; p < count;) p += count - p > 16 ? largest(Codes{}, p) : largest(Byte16{}, p);
 }
 
 static void pool_codes(const CodeMap& in, int count, const PoolShape& s, Pool kind, std::uint8_t* to, int bytes, Planes shape,
@@ -125,7 +135,28 @@ static void pool_codes(const CodeMap& in, int count, const PoolShape& s, Pool ki
     }
 }
 
-static void sum_codes(const CodeMap& in, int begin, int end, CodeSums* sums) {
+// Sums of codes of channels [begin, end) whose zero point is 0, as words of up to 128 pixels.
+static void sum_plain(const CodeMap& in, int begin, int end, CodeSums* sums) {
+  constexpr int kWords = 2 * kLanes, kMostPixels = 128;
+  for (int p = begin; p < end; p += kWords) {
+    std::int64_t total[kWords] = {};
+    for (int y = 0; y < in.shape.height; ++y)
+      for (int x0 = 0; x0 < in.shape.width; x0 += kMostPixels) {
+        const std::uint8_t* at =
+            in.data + (in.shape.origin() + static_cast<std::int64_t>(y) * in.shape.pitch() + x0) * in.bytes + p;
+        Half words = Half{};
+        for (int n = std::min(kMostPixels, in.shape.width - x0); n > 0; --n, at += in.bytes) words += widen_codes(at);
+        for (int i = 0; i < kWords; ++i) total[i] += words[i];
+      }
+    for (int i = 0; i < kWords && p + i < end; ++i) {
+      sums[p + i] = CodeSums{};
+      sums[p + i].sum = sums[p + i].magnitude = total[i];
+    }
+  }
+}
+
+static void sum_codes(const CodeMap& in, int begin, int end, bool only_sums, CodeSums* sums) {
+  if (only_sums && in.zero == 0) return sum_plain(in, begin, end, sums);
   for (int p = begin; p < end; p += kLanes) {
     CodeSums some[kLanes];
     for (int y = 0; y < in.shape.height; ++y) {
@@ -174,7 +205,30 @@ PENSTOCK_INLINE bool quantise_row(const float* from, int n, Quantised out, std::
   return true;
 }
 
+// Images of 3 channels, 16 pixels at a time; what is left of a row is done again from its end.
+static bool import_three(const float* image, Quantised out, std::uint8_t* to, Planes shape) {
+  // Byte i of the 48 comes from channel i % 3, pixel i / 3.
+  alignas(16) std::uint8_t index[3][3][16];
+  for (int i = 0; i < 48; ++i)
+    for (int c = 0; c < 3; ++c) index[c][i / 16][i % 16] = i % 3 == c ? static_cast<std::uint8_t>(i / 3) : std::uint8_t{0x80};
+  bool good = true;
+  const std::int64_t plane = static_cast<std::int64_t>(shape.height) * shape.width;
+  for (int y = 0; y < shape.height; ++y)
+    for (int x0 = 0; x0 < shape.width; x0 += 16) {
+      const int x = std::min(x0, shape.width - 16);
+      alignas(16) std::uint8_t codes[3][16];
+      for (int c = 0; c < 3; ++c)
+        good &= quantise_row(image + c * plane + static_cast<std::int64_t>(y) * shape.width + x, 16, out, codes[c]);
+      std::uint8_t* const target = to + (shape.origin() + static_cast<std::int64_t>(y) * shape.pitch() + x) * 3;
+      for (int part = 0; part < 3; ++part)
+        store(target + 16 * part,
+              shuffle(codes[0], index[0][part]) | shuffle(codes[1], index[1][part]) | shuffle(codes[2], index[2][part]));
+    }
+  return good;
+}
+
 static bool import_codes(const float* image, int channels, Quantised out, std::uint8_t* to, int bytes, Planes shape) {
+  if (channels == 3 && bytes == 3 && shape.width >= 16) return import_three(image, out, to, shape);
   constexpr int kRun = 256;
   std::uint8_t codes[kRun];
   bool good = true;

@@ -7,9 +7,10 @@
 namespace penstock {
 namespace {
 
-constexpr int kGatherChunk = 8;                     // pairs or quads of inputs in a unit
+constexpr int kGatherChunk = 8;                     // pairs or quads of inputs in a unit, where threads share them
 constexpr std::size_t kDirectBytes = 160 << 10;     // widened input of a unit
 constexpr int kFewPixels = 48, kMostPixels = 1024;  // of a direct unit, unless one row has more
+constexpr std::size_t kMostAhead = 768 << 10;       // weights that are fetched for a task that skips nothing
 constexpr std::size_t kWinogradBytes = 400 << 10;   // transformed input and products of a unit
 constexpr std::size_t kPackedSlack = 64;            // zero bytes after packed weights
 
@@ -36,6 +37,8 @@ std::size_t weight_bytes(const Int8Plan& plan, Int8Algorithm algorithm, int in_c
   return static_cast<std::size_t>(vectors) * static_cast<std::size_t>(plan.taps) *
          static_cast<std::size_t>((inputs + size - 1) / size) * static_cast<std::size_t>(std::max(4, size) * k.lanes);
 }
+
+int padded_words(const Int8Kernels& k, int in_count) { return (in_count + 2 * k.lanes - 1) / (2 * k.lanes) * 2 * k.lanes; }
 
 Int8Scratch lay_out(const Int8Plan& plan, Int8Algorithm algorithm, int in_count, int out_count, int threads) {
   const Int8Shape& s = plan.shape;
@@ -70,12 +73,9 @@ Int8Scratch lay_out(const Int8Plan& plan, Int8Algorithm algorithm, int in_count,
   const std::size_t in_bytes = static_cast<std::size_t>(pixel_bytes(s.in_channels, in_count));
   if (algorithm == Int8Algorithm::winograd) {
     const int tiles = (s.output.width + 3) / 4 * ((s.output.height + 3) / 4);
-    const std::size_t words = static_cast<std::size_t>((in_count + 2 * k.lanes - 1) / (2 * k.lanes) * 2 * k.lanes);
-    const std::size_t tile = 72 * words + 36 * 4 * static_cast<std::size_t>(k.lanes * k.most_vectors);
-    int most = static_cast<int>(std::clamp<std::size_t>(kWinogradBytes / tile, 12, 1 << 16));
-    if (threads > 1) most = std::min(most, std::max(4, (tiles + 2 * threads - 1) / (2 * threads)));
-    const int units = (tiles + most - 1) / most;
-    lay.unit_rows = (tiles + units - 1) / units;
+    const std::size_t words = static_cast<std::size_t>(padded_words(k, in_count));
+    lay.unit_rows = winograd_unit_tiles(plan, in_count, threads);
+    const int units = (tiles + lay.unit_rows - 1) / lay.unit_rows;
     lay.row_units = units;
     lay.panel_units = 1;
     lay.position = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(lay.unit_rows) * words) + 2 * k.lanes;
@@ -117,6 +117,8 @@ Int8Run make_run(const Int8Plan& plan, const Int8Task& task, std::uint8_t* scrat
   const Int8Algorithm algorithm = int8_algorithm(plan, task.in_count, task.out_count);
   return {plan, task, algorithm, lay_out(plan, algorithm, task.in_count, task.out_count, task.threads), scratch};
 }
+
+int gather_chunk(const Int8Task& task) { return task.threads > 1 ? kGatherChunk : 1 << 20; }
 
 bool needs_gathering(const Int8Run& run) { return !has_packed(run.plan, run.algorithm, run.task.in_count, run.task.out_count); }
 
@@ -224,7 +226,7 @@ int gather_units(const Int8Run& run) {
   if (plan.shape.groups > 1) return plan.shape.groups;
   const int size = run.algorithm == Int8Algorithm::winograd ? 2 : plan.kernels->group;
   const int inputs = plan.image_rows ? plan.inputs : run.task.in_count;
-  return ((inputs + size - 1) / size + kGatherChunk - 1) / kGatherChunk;
+  return ((inputs + size - 1) / size + gather_chunk(run.task) - 1) / gather_chunk(run.task);
 }
 
 void gather_unit(const Int8Run& run, int unit, int member, std::uint8_t* to) {
@@ -235,8 +237,8 @@ void gather_unit(const Int8Run& run, int unit, int member, std::uint8_t* to) {
   const int size = transformed ? 2 : k.group, number = grouped ? unit : 0;
   const int inputs = plan.image_rows ? plan.inputs : run.groups()[number].in_count;
   const int groups = (inputs + size - 1) / size;
-  const int first = grouped ? 0 : unit * kGatherChunk;
-  k.gather(run, number, first, grouped ? groups : std::min(groups, first + kGatherChunk), transformed,
+  const int first = grouped ? 0 : unit * gather_chunk(run.task);
+  k.gather(run, number, first, grouped ? groups : std::min(groups - first, gather_chunk(run.task)) + first, transformed,
            run.mine(member) + run.lay.rows, to);
 }
 
@@ -252,6 +254,47 @@ void fill_packed(const Int8Run& run) {
 }
 
 }  // namespace
+
+Int8Fetcher::Int8Fetcher(const Int8Task& task, int unit, int units) : task_(task) {
+  const auto lines = [](const Int8Fetch& one) { return (one.bytes + 63) / 64 * std::int64_t{one.count}; };
+  std::int64_t all = 0;
+  for (int i = 0; i < task.later_count; ++i) all += lines(task.later[i]);
+  std::int64_t first = all * unit / units;
+  left_ = all * (unit + 1) / units - first;
+  if (left_ == 0) return;
+  for (; first >= lines(task.later[item_]); ++item_) first -= lines(task.later[item_]);
+  const std::int64_t row = (task.later[item_].bytes + 63) / 64;
+  row_ = static_cast<int>(first / row);
+  at_ = first % row * 64;
+}
+
+Int8Fetch int8_rows(const Int8Plan& plan, bool skips_nothing) {
+  const Int8Shape& s = plan.shape;
+  if (plan.image_rows || plan.algorithm == Int8Algorithm::depthwise) return {};
+  if (!skips_nothing) {
+    const std::ptrdiff_t bytes = static_cast<std::ptrdiff_t>(plan.taps) * plan.row;
+    return s.groups > 1 ? Int8Fetch{} : Int8Fetch{reinterpret_cast<const std::uint8_t*>(plan.weights_of(0)), bytes, nullptr, 0};
+  }
+  const Int8Algorithm algorithm = int8_algorithm(plan, s.in_channels, s.out_channels);
+  const int index = packed_index(algorithm);
+  if (plan.packed_bytes[index] == 0) return {};
+  constexpr std::size_t kPage = 4096;
+  const std::size_t vectors = static_cast<std::size_t>((s.out_channels + plan.kernels->lanes - 1) / plan.kernels->lanes);
+  const std::size_t bytes = s.groups > 1 ? 0 : weight_bytes(plan, algorithm, s.in_channels, static_cast<int>(vectors));
+  return {reinterpret_cast<const std::uint8_t*>(plan.packed[index].data()), kPage, nullptr,
+          static_cast<int>(std::min(bytes, kMostAhead) / kPage)};
+}
+
+int winograd_unit_tiles(const Int8Plan& plan, int in_count, int threads) {
+  const Int8Kernels& k = *plan.kernels;
+  const int tiles = (plan.shape.output.width + 3) / 4 * ((plan.shape.output.height + 3) / 4);
+  const std::size_t tile =
+      72 * static_cast<std::size_t>(padded_words(k, in_count)) + 36 * 4 * static_cast<std::size_t>(k.lanes * k.most_vectors);
+  int most = static_cast<int>(std::clamp<std::size_t>(kWinogradBytes / tile, 12, 1 << 16));
+  if (threads > 1) most = std::min(most, std::max(4, (tiles + 2 * threads - 1) / (2 * threads)));
+  const int units = (tiles + most - 1) / most;
+  return (tiles + units - 1) / units;
+}
 
 const std::uint8_t* Int8Run::weights() const {
   if (needs_gathering(*this)) return scratch + lay.weights;
@@ -301,14 +344,18 @@ int int8_units(const Int8Plan& plan, const Int8Task& task, int stage) {
 }
 
 void run_int8(const Int8Plan& plan, const Int8Task& task, int stage, int begin, int end, int member, std::uint8_t* scratch) {
-  const Int8Run run = make_run(plan, task, scratch);
+  Int8Run run = make_run(plan, task, scratch);
   const Int8Kernels& k = *plan.kernels;
   for (int unit = begin; unit < end; ++unit) {
-    if (stage == 0) gather_unit(run, unit, member, scratch + run.lay.weights);
-    else
+    if (stage == 1) {
+      Int8Fetcher fetcher(task, unit, run.lay.row_units * run.lay.panel_units);
+      run.fetcher = task.later_count > 0 ? &fetcher : nullptr;
       (run.algorithm == Int8Algorithm::winograd    ? k.winograd
        : run.algorithm == Int8Algorithm::depthwise ? k.depthwise
                                                    : k.direct)(run, unit, member);
+    } else {
+      gather_unit(run, unit, member, scratch + run.lay.weights);
+    }
   }
 }
 

@@ -12,6 +12,7 @@ const Int8Kernels& int8_kernels_baseline();
 #if PENSTOCK_X86
 const Int8Kernels& int8_kernels_avx2();
 const Int8Kernels& int8_kernels_avx512();
+const Int8Kernels& int8_kernels_avx512_vbmi();
 #elif PENSTOCK_ARM64
 const Int8Kernels& int8_kernels_neon();
 const Int8Kernels& int8_kernels_neon_dot();
@@ -133,8 +134,12 @@ std::vector<std::uint8_t> small_maps(const MapKernels& maps, Function function) 
   sum.bytes = bytes;
   sum.count = count;
   sum.shape = shape;
+  std::vector<std::int32_t> totals(64);
+  sum.sums = totals.data();
   maps.combine(sum, 0, shape.height);
   std::vector<std::uint8_t> result;
+  for (int p = 0; p < count; ++p)
+    for (int b8 = 0; b8 < 4; ++b8) result.push_back(static_cast<std::uint8_t>(totals[static_cast<std::size_t>(p)] >> (8 * b8)));
   const auto keep = [&](const std::vector<std::uint8_t>& map, Planes size) {
     for (int y = 0; y < size.height; ++y)
       for (int x = 0; x < size.width; ++x) {
@@ -149,10 +154,21 @@ std::vector<std::uint8_t> small_maps(const MapKernels& maps, Function function) 
     keep(pooled, small);
   }
   std::vector<CodeSums> sums(static_cast<std::size_t>(count));
-  maps.sum(whole, 0, count, sums.data());
-  for (const CodeSums& s : sums)
-    for (std::int64_t value : {s.sum, s.magnitude, s.squares, static_cast<std::int64_t>(s.most)})
-      for (int b8 = 0; b8 < 8; ++b8) result.push_back(static_cast<std::uint8_t>(static_cast<std::uint64_t>(value) >> (8 * b8)));
+  for (bool only_sums : {false, true}) {
+    maps.sum(whole, 0, count, only_sums, sums.data());
+    for (const CodeSums& s : sums)
+      for (std::int64_t value : {s.sum, s.magnitude, only_sums ? 0 : s.squares, only_sums ? 0 : static_cast<std::int64_t>(s.most)})
+        for (int b8 = 0; b8 < 8; ++b8) result.push_back(static_cast<std::uint8_t>(static_cast<std::uint64_t>(value) >> (8 * b8)));
+  }
+  // Images of 3 channels and of others.
+  for (int channels : {3, 2}) {
+    const Planes picture{3, 19, 1};
+    std::vector<float> values(static_cast<std::size_t>(channels) * 3 * 19);
+    for (float& x : values) x = 0.01f * static_cast<float>(static_cast<int>(noise.next() % 601) - 300);
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(pixels_size(picture, channels, channels)));
+    maps.import_image(values.data(), channels, Quantised{0.02f, 128}, codes.data(), channels, picture);
+    result.insert(result.end(), codes.begin(), codes.end());
+  }
   return result;
 }
 
@@ -191,6 +207,7 @@ std::vector<const Int8Kernels*> int8_tables(Isa wanted) {
   std::vector<const Int8Kernels*> tables;
 #if PENSTOCK_X86
   const bool vnni = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw");
+  if (wanted == Isa::avx512 && vnni && __builtin_cpu_supports("avx512vbmi")) tables.push_back(&int8_kernels_avx512_vbmi());
   if (wanted == Isa::avx512 && vnni) tables.push_back(&int8_kernels_avx512());
   if (wanted != Isa::baseline) tables.push_back(&int8_kernels_avx2());
 #elif PENSTOCK_ARM64

@@ -1,6 +1,6 @@
 // Vectors of whole numbers for the int8 kernels, of the width that the including file is compiled for.
 //
-// The only file of this folder with intrinsics, with vec_neon.h and multiply_neon.inl for ARM. The including file defines PENSTOCK_ISA (a
+// The only file of this folder with intrinsics, besides gather_vbmi.inl, and vec_neon.h and multiply_neon.inl for ARM. The including file defines PENSTOCK_ISA (a
 // namespace) and one of PENSTOCK_VEC_BASELINE, _AVX2, _AVX512, _NEON and switches its target on before this header. Arithmetic, comparisons and shifts
 // come with the compiler's vector types; floats are never contracted into fused multiply-adds (the including file
 // says fp-contract=off), so every set rounds alike.
@@ -70,8 +70,14 @@ PENSTOCK_INLINE Flo smaller(Flo a, Flo b) { return choose((Int)(a < b), a, b); }
 PENSTOCK_INLINE Flo to_float(Int v) { return __builtin_convertvector(v, Flo); }
 // Nearest whole number, half to even, of floats within +-2^22.
 PENSTOCK_INLINE Int round(Flo v) {
+#if defined(PENSTOCK_VEC_AVX512)
+  return (Int)_mm512_maskz_cvtps_epi32(0xffff, (__m512)v);
+#elif defined(PENSTOCK_VEC_AVX2)
+  return (Int)_mm256_cvtps_epi32((__m256)v);
+#else
   const Flo magic = splat(12582912.0f);  // 1.5 * 2^23
   return (Int)(v + magic) - (Int)magic;
+#endif
 }
 PENSTOCK_INLINE Int magnitude(Int v) {
   const Int sign = v >> 31;
@@ -93,6 +99,24 @@ PENSTOCK_INLINE Int dot_quads(Int sum, Int codes, Int weights) {
 PENSTOCK_INLINE Int splat_bytes(const void* p) { return (Int)_mm512_set1_epi32(load<std::int32_t>(p)); }
 PENSTOCK_INLINE Int load_codes(const std::uint8_t* p) { return (Int)_mm512_maskz_cvtepu8_epi32(0xffff, load<__m128i>(p)); }
 PENSTOCK_INLINE void store_codes(std::uint8_t* p, Int v) { store(p, _mm512_maskz_cvtepi32_epi8(0xffff, (__m512i)v)); }
+// The codes of kVectors vectors, side by side; no more than `room` bytes are written.
+template <int kVectors>
+PENSTOCK_INLINE void store_codes(std::uint8_t* p, const Int* v, int room) {
+  if constexpr (kVectors == 1) {
+    const __mmask16 bytes = room >= 16 ? 0xffffu : static_cast<__mmask16>((1u << room) - 1);
+    _mm_mask_storeu_epi8(p, bytes, _mm512_maskz_cvtepi32_epi8(0xffff, (__m512i)v[0]));
+  } else {
+    const __m512i none = _mm512_setzero_si512();
+    const __m512i low = _mm512_maskz_packs_epi32(~0u, (__m512i)v[0], (__m512i)v[1]);
+    __m512i high = none;
+    if constexpr (kVectors > 2) high = _mm512_maskz_packs_epi32(~0u, (__m512i)v[2], kVectors > 3 ? (__m512i)v[kVectors - 1] : none);
+    // Packing leaves quarters of 4 codes of each vector.
+    const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    const __m512i codes = _mm512_maskz_permutexvar_epi32(0xffff, order, _mm512_maskz_packus_epi16(~0ull, low, high));
+    constexpr std::uint64_t kAll = kVectors == 4 ? ~0ull : (1ull << (16 * (kVectors % 4))) - 1;
+    _mm512_mask_storeu_epi8(p, room >= 16 * kVectors ? kAll : (1ull << room) - 1, codes);
+  }
+}
 PENSTOCK_INLINE Half widen_codes(const std::uint8_t* p) { return (Half)_mm512_maskz_cvtepu8_epi16(0xffffffffu, load<__m256i>(p)); }
 // a0 b0 a1 b1 ... from kLanes bytes each, as words: codes without a sign, weights with one.
 PENSTOCK_INLINE Half zip_codes(const std::uint8_t* a, const std::uint8_t* b) {
@@ -123,6 +147,25 @@ PENSTOCK_INLINE void store_codes(std::uint8_t* p, Int v) {
   const __m256i x = (__m256i)v;
   const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
   _mm_storel_epi64((__m128i*)p, _mm_packus_epi16(words, words));
+}
+template <int kVectors>
+PENSTOCK_INLINE void store_codes(std::uint8_t* p, const Int* v, int room) {
+  __m128i codes;
+  if constexpr (kVectors == 1) {
+    store_codes(reinterpret_cast<std::uint8_t*>(&codes), v[0]);
+  } else {
+    const __m256i words = _mm256_packs_epi32((__m256i)v[0], (__m256i)v[1]);
+    const __m256i order = _mm256_set_epi32(0, 0, 0, 0, 5, 1, 4, 0);
+    codes = _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(_mm256_packus_epi16(words, words), order));
+  }
+  if (room >= 8 * kVectors) {
+    if constexpr (kVectors == 1) _mm_storel_epi64((__m128i*)p, codes);
+    else store(p, codes);
+  } else if (kVectors == 2 && room == 8) {
+    _mm_storel_epi64((__m128i*)p, codes);
+  } else {
+    std::memcpy(p, &codes, static_cast<std::size_t>(room));
+  }
 }
 PENSTOCK_INLINE Half widen_codes(const std::uint8_t* p) { return (Half)_mm256_cvtepu8_epi16(load<__m128i>(p)); }
 PENSTOCK_INLINE Half zip_codes(const std::uint8_t* a, const std::uint8_t* b) {
@@ -187,11 +230,21 @@ PENSTOCK_INLINE Byte16 larger_codes(Byte16 a, Byte16 b) {
 #if defined(PENSTOCK_VEC_AVX2) || defined(PENSTOCK_VEC_AVX512)
   return (Byte16)_mm_max_epu8((__m128i)a, (__m128i)b);
 #else
-  typedef std::uint8_t Codes __attribute__((vector_size(16)));
-  const Codes x = (Codes)a, y = (Codes)b;
+  typedef std::uint8_t Unsigned __attribute__((vector_size(16)));
+  const Unsigned x = (Unsigned)a, y = (Unsigned)b;
   return (Byte16)(x > y ? x : y);
 #endif
 }
+// A whole vector of codes; where it would be no wider, 16 of them.
+#if defined(PENSTOCK_VEC_AVX512)
+typedef std::int8_t Codes __attribute__((vector_size(64)));
+PENSTOCK_INLINE Codes larger_codes(Codes a, Codes b) { return (Codes)_mm512_maskz_max_epu8(~0ull, (__m512i)a, (__m512i)b); }
+#elif defined(PENSTOCK_VEC_AVX2)
+typedef std::int8_t Codes __attribute__((vector_size(32)));
+PENSTOCK_INLINE Codes larger_codes(Codes a, Codes b) { return (Codes)_mm256_max_epu8((__m256i)a, (__m256i)b); }
+#else
+typedef Byte16 Codes;
+#endif
 // Codes [lane, lane + kLanes) of 16.
 PENSTOCK_INLINE Int codes_at(Byte16 codes, int lane) {
 #if defined(PENSTOCK_VEC_AVX512)

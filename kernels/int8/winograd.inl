@@ -33,17 +33,24 @@ static void transform_tile(const std::uint8_t* const* rows, std::ptrdiff_t offse
   }
 }
 
-// 24 times the true one, modulo 2^32.
-PENSTOCK_INLINE void backward(const Mod* m, Mod* y) {
-  const Mod s12 = (m[1] + m[2]) << 2, d12 = (m[1] - m[2]) << 2, s34 = m[3] + m[4], d34 = m[3] - m[4];
-  y[0] = (m[0] << 2) + (m[0] << 1) - s12 + s34;
-  y[1] = (d34 << 1) - d12;
-  y[2] = (s34 << 2) - s12;
-  y[3] = (d34 << 3) - d12 + (m[5] << 4) + (m[5] << 3);
+// The four sums of a row or column are multiples of the true ones, modulo 2^32: 3 times 2^kShift[i].
+constexpr int kShift[4] = {3, 2, 1, 1};
+
+PENSTOCK_INLINE Mod six_times(Mod m) {
+  const Mod two = m + m;
+  return two + two + two;
 }
 
-// Products of one tile and one vector of outputs to 16 sums: each position is `position` words from the last.
-PENSTOCK_INLINE void inverse_tile(const std::int32_t* products, std::ptrdiff_t position, std::int32_t* sums) {
+PENSTOCK_INLINE void backward(const Mod* m, Mod* y) {
+  const Mod s12 = m[1] + m[2], d12 = m[1] - m[2], s34 = m[3] + m[4], d34 = m[3] - m[4];
+  y[0] = six_times(m[0]) + s34 - (s12 << 2);
+  y[1] = d34 - d12 - d12;
+  y[2] = s34 - s12;
+  y[3] = six_times(m[5]) + d34 + d34 - d12;
+}
+
+// Products of one tile and one vector of outputs to 16 sums, `step` words apart: each position is `position` words from the last.
+static void inverse_tile(const std::int32_t* products, std::ptrdiff_t position, std::int32_t* sums, std::ptrdiff_t step) {
   constexpr std::uint32_t kInverseOf9 = 0x38e38e39u;
   Mod half[4][6];
 #pragma GCC unroll 6
@@ -60,7 +67,7 @@ PENSTOCK_INLINE void inverse_tile(const std::int32_t* products, std::ptrdiff_t p
     Mod y[4];
     backward(half[r], y);
 #pragma GCC unroll 4
-    for (int x = 0; x < 4; ++x) store(sums + (r * 4 + x) * kLanes, (Int)(y[x] * kInverseOf9) >> 6);
+    for (int x = 0; x < 4; ++x) store(sums + (r * 4 + x) * step, (Int)(y[x] * kInverseOf9) >> (kShift[r] + kShift[x]));
   }
 }
 
@@ -92,7 +99,7 @@ static void winograd(const Int8Run& run, int unit, int member) {
   const Int8Finish f = finish_of(run, member);
   const std::uint8_t* const weights = run.weights();
   const Panels panels(task.out_count, kLanes, kMostVectors);
-  alignas(64) std::int32_t sums[16 * kLanes];
+  alignas(64) std::int32_t sums[16 * kMostVectors * kLanes];
   const std::ptrdiff_t zero_tap[1] = {0};
   for (int p = 0; p < panels.n; ++p) {
     const int v0 = panels.first(p), vectors = panels.first(p + 1) - v0;
@@ -101,7 +108,9 @@ static void winograd(const Int8Run& run, int unit, int member) {
                    small = multiply_of<false>(vectors, std::max(1, pieces.size - 1));
     const std::ptrdiff_t product_step = static_cast<std::ptrdiff_t>(count) * vectors * kLanes + kLanes;
     const std::uint8_t* w = weights + panel_filters(v0, p, pairs);
-    for (int i = 0; i < 36; ++i, w += filter_position_bytes(pairs, vectors, kLanes))
+    if (run.fetcher && p == 0) run.fetcher->expect(36 * panels.n);
+    for (int i = 0; i < 36; ++i, w += filter_position_bytes(pairs, vectors, kLanes)) {
+      if (run.fetcher) run.fetcher->some();
       for (int piece = 0, at = 0; piece < pieces.n; at += pieces.at(piece++)) {
         const std::uint8_t* from[8];
         for (int k = 0; k < pieces.at(piece); ++k)
@@ -110,26 +119,23 @@ static void winograd(const Int8Run& run, int unit, int member) {
         (piece < pieces.large ? large : small)(w, from, zero_tap, 1, pairs,
                                                products + i * product_step + static_cast<std::int64_t>(at) * vectors * kLanes);
       }
-    for (int j = 0; j < vectors; ++j) {
-      const int lane = (v0 + j) * kLanes, room = out_bytes - lane;
-      for (int t = 0; t < count; ++t) {
-        const int ty = (first + t) / across * 4, tx = (first + t) % across * 4;
-        inverse_tile(products + (static_cast<std::int64_t>(t) * vectors + j) * kLanes, product_step, sums);
-        const int wide = std::min(4, s.output.width - tx), high = std::min(4, s.output.height - ty);
-        std::uint8_t* const to =
-            task.output + (s.output.origin() + static_cast<std::int64_t>(ty) * s.output.pitch() + tx) * out_bytes + lane;
-        std::uint8_t* targets[16];
-        if (wide == 4) {
-          for (int i = 0; i < 4 * high; ++i)
-            targets[i] = to + (static_cast<std::int64_t>(i / 4) * s.output.pitch() + i % 4) * out_bytes;
-          finish_vector(f, v0 + j, sums, kLanes, 4 * high, targets, 0, room);
-          continue;
-        }
-        for (int y = 0; y < high; ++y) {
-          for (int x = 0; x < wide; ++x) targets[x] = to + (static_cast<std::int64_t>(y) * s.output.pitch() + x) * out_bytes;
-          finish_vector(f, v0 + j, sums + y * 4 * kLanes, kLanes, wide, targets, 0, room);
-        }
+    }
+    for (int t = 0; t < count; ++t) {
+      const int ty = (first + t) / across * 4, tx = (first + t) % across * 4;
+      for (int j = 0; j < vectors; ++j)
+        inverse_tile(products + (static_cast<std::int64_t>(t) * vectors + j) * kLanes, product_step, sums + j * kLanes,
+                     vectors * kLanes);
+      const int wide = std::min(4, s.output.width - tx), high = std::min(4, s.output.height - ty);
+      std::uint8_t* const to =
+          task.output + (s.output.origin() + static_cast<std::int64_t>(ty) * s.output.pitch() + tx) * out_bytes + v0 * kLanes;
+      std::uint8_t* targets[16];
+      for (int i = 0; i < 16; ++i) targets[i] = to + (static_cast<std::int64_t>(i / 4) * s.output.pitch() + i % 4) * out_bytes;
+      const int room = out_bytes - v0 * kLanes;
+      if (wide == 4) {
+        finish_block(f, v0, vectors, sums, 4 * high, targets, 0, room);
+        continue;
       }
+      for (int y = 0; y < high; ++y) finish_block(f, v0, vectors, sums + y * 4 * vectors * kLanes, wide, targets + 4 * y, 0, room);
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "run/sources.h"
 #include "run/walk.h"
 
 namespace penstock {
@@ -54,29 +55,7 @@ std::vector<char> find_never_negative(const Program& program) {
 }  // namespace
 
 std::vector<std::vector<Runtime::Upcoming>> Runtime::find_upcoming(const Program& program) {
-  std::vector<std::size_t> maker(program.tensors.size(), 0);
-  for (std::size_t i = 0; i < program.ops.size(); ++i)
-    if (program.ops[i].out >= 0) maker[static_cast<std::size_t>(program.ops[i].out)] = i;
-  // The tensors that determine the channels of `t` and exist when operation `now` runs; none if some do not exist by then.
-  const auto sources = [&](std::size_t now, int t) {
-    std::vector<int> found, open{t};
-    while (!open.empty()) {
-      const int from = open.back();
-      open.pop_back();
-      const std::size_t made = maker[static_cast<std::size_t>(from)];
-      const Op& op = program.ops[made];
-      if (made <= now) {
-        found.push_back(from);
-        continue;
-      }
-      const bool passes_on =
-          op.kind == OpKind::add || op.kind == OpKind::pool || op.kind == OpKind::adaptive_pool || op.kind == OpKind::pack;
-      if (!passes_on) return std::vector<int>{};
-      open.push_back(op.in);
-      if (op.kind == OpKind::add) open.push_back(op.in2);
-    }
-    return found;
-  };
+  const Sources sources(program);
   std::vector<std::vector<Upcoming>> all(program.ops.size());
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (program.ops[i].kind != OpKind::conv || program.ops[i].int8) continue;
@@ -87,7 +66,7 @@ std::vector<std::vector<Runtime::Upcoming>> Runtime::find_upcoming(const Program
       const float* rows = reader.kind == OpKind::conv ? reader.phi : from.layout == Layout::vector ? reader.weights : nullptr;
       const int width = program.tensors[static_cast<std::size_t>(reader.out)].channels;
       if (rows != nullptr && std::int64_t{from.channels} * width >= program.machine.tuning.far_rows) {
-        std::vector<int> tensors = sources(i, reader.in);
+        std::vector<int> tensors = sources.known(i, reader.in);
         if (tensors.empty()) break;
         all[i].push_back({rows, from.channels, width, std::move(tensors)});
       }
@@ -129,12 +108,13 @@ Runtime::Context::Context(const Program& program, std::size_t pieces) {
   bias.resize(widest);
   keys.resize(widest);
   positions.resize(widest);
-  merged.resize(widest);
+  merged.resize(widest + 16);  // whole vectors
   winners.resize(widest);
   fresh.resize(widest);
   alone.resize(widest);
   code_sums.resize(widest);
   later.resize(pieces + 1);  // the last one is written in vain
+  later_channels.resize(kLaterReaders * widest);
 }
 
 Runtime::Runtime(std::unique_ptr<Program> program, int threads)
@@ -154,6 +134,7 @@ Runtime::Runtime(std::unique_ptr<Program> program, int threads)
   all_channels_.resize(static_cast<std::size_t>(program_->max_channels));
   for (std::size_t c = 0; c < all_channels_.size(); ++c) all_channels_[c] = static_cast<std::int32_t>(c);
   upcoming_ = find_upcoming(*program_);
+  upcoming_codes_ = find_upcoming_codes(*program_);
   for (const std::vector<Upcoming>& next : upcoming_) most_pieces_ = std::max(most_pieces_, Upcoming::pieces(next));
   deep_ = first_deep_op(*program_);
   never_negative_ = find_never_negative(*program_);

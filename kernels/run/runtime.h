@@ -98,6 +98,14 @@ class Runtime {
   // convolutions that fetch nothing themselves are passed over.
   static std::vector<std::vector<Upcoming>> find_upcoming(const Program& program);
   std::vector<std::vector<Upcoming>> upcoming_;
+  // The same for convolutions of codes, which fetch the weights of the next ones too.
+  struct UpcomingCodes {
+    const Op* reader = nullptr;
+    int channels = 0, width = 0;  // of the reader's input and output
+    std::vector<int> tensors;
+  };
+  static std::vector<std::vector<UpcomingCodes>> find_upcoming_codes(const Program& program);
+  std::vector<std::vector<UpcomingCodes>> upcoming_codes_;
   std::size_t most_pieces_ = 0;
   std::vector<char> never_negative_;        // of each tensor
   std::vector<int> wanted_summaries_;       // of each tensor: the kind that the first gate to read it asks for, or -1

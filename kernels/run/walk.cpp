@@ -133,7 +133,7 @@ const float* Runtime::Walk::summaries(const Op& op, const Live& in) {
   if (kind == static_cast<int>(op.summary)) return out;  // another gate has asked for the same
   if (t.layout == Layout::pixels) {
     const std::int64_t area = static_cast<std::int64_t>(t.shape.height) * t.shape.width;
-    maps_.sum(codes_of(op.in), 0, in.count, context_.code_sums.data());
+    maps_.sum(codes_of(op.in), 0, in.count, op.summary == Summary::l1, context_.code_sums.data());
     for (int p = 0; p < in.count; ++p)
       out[p] = summary_of(context_.code_sums[static_cast<std::size_t>(p)], op.summary, area, t.quantised.scale);
     kind = static_cast<int>(op.summary);

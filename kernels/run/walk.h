@@ -17,6 +17,9 @@ struct Live {
   const float* fill = nullptr;  // by channel: what is all over a channel that is not stored; null means zeros
 };
 
+// Convolutions that one of codes fetches rows for, at most.
+constexpr std::size_t kLaterReaders = 2;
+
 struct Runtime::Context {
   // `pieces`: of rows that one convolution fetches for whoever comes next, at most.
   Context(const Program& program, std::size_t pieces);
@@ -32,6 +35,8 @@ struct Runtime::Context {
   std::vector<std::int32_t> positions, merged, winners;
   std::vector<char> fresh, alone;
   std::vector<const float*> later;
+  std::vector<std::int32_t> later_channels;  // of the readers to come
+  Int8Fetch later_rows[2 * kLaterReaders];
   std::vector<CodeSums> code_sums;
 };
 
@@ -103,8 +108,10 @@ class Runtime::Walk {
   std::uint8_t* bytes_of(int t) { return reinterpret_cast<std::uint8_t*>(live(t).data); }
   CodeMap codes_of(int t) { return tensor(t).codes(live(t).data, live(t).count); }
   void start_codes(int t);
+  void take_sums(int t);
   void conv_add(const Op& op, const ConvTask& task);
   void add_upcoming(const Op& op, ConvTask& task);
+  void add_upcoming_codes(const Op& op, Int8Task& task);
   void run_task(const Op& op, const ConvTask& task);
   std::size_t number_of(const Op& op) const { return static_cast<std::size_t>(&op - program_.ops.data()); }
   float* scratch(const Op& op) { return context_.arena.data() + placement_.scratch_offsets[number_of(op)]; }

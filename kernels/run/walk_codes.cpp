@@ -66,7 +66,6 @@ bool Runtime::Walk::export_codes(const Op& op) {
 bool Runtime::Walk::conv_codes(const Op& op) {
   const Live& in = live(op.in);
   Live& out = live(op.out);
-  const Tensor& t = tensor(op.out);
   Outputs outputs;
   if (!choose_outputs(op, own_list(op.out), outputs)) return false;
   out.list = outputs.list;
@@ -82,11 +81,14 @@ bool Runtime::Walk::conv_codes(const Op& op) {
                 outputs.gains,
                 outputs.bias,
                 team_ == nullptr ? 1 : team_->threads(),
-                sums ? context_.merged.data() : nullptr};
+                sums ? context_.merged.data() : nullptr,
+                nullptr,
+                0};
   if (op.layer >= 0 && (macs_ || active_)) note_conv(op, int8_macs(*op.int8, task), outputs.count);
   if (algorithms_ && op.layer >= 0)
     algorithms_[op.layer] = first_int8_algorithm() + static_cast<int>(int8_algorithm(*op.int8, in.count, outputs.count));
   if (outputs.count == 0) return true;
+  add_upcoming_codes(op, task);
   std::uint8_t* const room = reinterpret_cast<std::uint8_t*>(scratch(op));
   begin_int8(*op.int8, task, room);
   for (int stage = 0; stage < int8_stages(*op.int8, task); ++stage) {
@@ -102,15 +104,20 @@ bool Runtime::Walk::conv_codes(const Op& op) {
     });
   }
   end_int8(*op.int8, task, room);
-  if (!sums) return true;
-  const std::int64_t area = static_cast<std::int64_t>(t.shape.height) * t.shape.width;
-  for (int p = 0; p < out.count; ++p) {
+  if (sums) take_sums(op.out);
+  return true;
+}
+
+// The summaries of a map whose sums of magnitudes have been left in `merged`.
+void Runtime::Walk::take_sums(int t) {
+  const Tensor& to = tensor(t);
+  const std::int64_t area = static_cast<std::int64_t>(to.shape.height) * to.shape.width;
+  for (int p = 0; p < live(t).count; ++p) {
     CodeSums one;
     one.magnitude = context_.merged[static_cast<std::size_t>(p)];
-    summary(op.out, p) = summary_of(one, Summary::l1, area, t.quantised.scale);
+    summary(t, p) = summary_of(one, Summary::l1, area, to.quantised.scale);
   }
-  note_summaries(op.out);
-  return true;
+  note_summaries(t);
 }
 
 void Runtime::Walk::pool_codes(const Op& op) {
@@ -134,7 +141,7 @@ void Runtime::Walk::average_codes(const Op& op) {
   out.list = in.list;
   out.count = in.count;
   const float area = static_cast<float>(static_cast<std::int64_t>(from.shape.height) * from.shape.width);
-  maps_.sum(codes_of(op.in), 0, in.count, context_.code_sums.data());
+  maps_.sum(codes_of(op.in), 0, in.count, true, context_.code_sums.data());
   for (int p = 0; p < in.count; ++p)
     out.data[p] = static_cast<float>(context_.code_sums[static_cast<std::size_t>(p)].sum) * from.quantised.scale / area;
 }
@@ -177,7 +184,17 @@ void Runtime::Walk::combine(const Op& op, const Term* terms, int count, const fl
   c.to = bytes_of(op.out) + first;
   c.count = channels;
   c.shape = to.shape;
-  each(to.shape.height, to.floats(), [&](int y, int) { maps_.combine(c, y, y + 1); });
+  if (team_ != nullptr) return each(to.shape.height, to.floats(), [&](int y, int) { maps_.combine(c, y, y + 1); });
+  // On one thread the sums that the next gate asks for come with it.
+  constexpr std::int64_t kMostPixels = 1 << 22;  // sums stay within int32
+  const bool sums = channels == out.count && std::int64_t{to.shape.height} * to.shape.width <= kMostPixels &&
+                    runtime_.wanted_summaries_[static_cast<std::size_t>(op.out)] == static_cast<int>(Summary::l1);
+  if (sums) {
+    c.sums = context_.merged.data();
+    std::fill(context_.merged.begin(), context_.merged.end(), 0);
+  }
+  maps_.combine(c, 0, to.shape.height);
+  if (sums) take_sums(op.out);
 }
 
 void Runtime::Walk::unite_lists(int a, int b, int out) {

@@ -148,9 +148,24 @@ bool check(const Case& c, const Int8Kernels& kernels, Int8Algorithm algorithm, i
   std::memset(scratch.get(), 0x5a, scratch_bytes);
   std::vector<std::uint8_t> output(static_cast<std::size_t>(pixels_size(s.output, s.out_channels, out_count)), 0xee);
   std::vector<std::int32_t> sums(c.out.size());
-  Int8Task task{
-      c.input.data(), c.in.data(), in_count,   output.data(), c.out.data(), out_count, with_gain ? c.gain.data() : nullptr,
-      nullptr,        threads,     sums.data()};
+  Int8Task task{c.input.data(),
+                c.in.data(),
+                in_count,
+                output.data(),
+                c.out.data(),
+                out_count,
+                with_gain ? c.gain.data() : nullptr,
+                nullptr,
+                threads,
+                sums.data(),
+                nullptr,
+                0};
+  // What is fetched for later changes nothing.
+  const Int8Fetch later[] = {{c.input.data(), 40, c.out.data(), out_count}, {c.input.data(), 200, nullptr, 3}};
+  if (g_random() % 2 == 0) {
+    task.later = later;
+    task.later_count = 2;
+  }
   begin_int8(*plan, task, scratch.get());
   for (int stage = 0; stage < int8_stages(*plan, task); ++stage)
     for (int unit = int8_units(*plan, task, stage) - 1; unit >= 0; --unit)

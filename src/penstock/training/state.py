@@ -98,7 +98,7 @@ def _checked(said: dict[str, Any], tensors: dict[str, Tensor]) -> RunState:
         raise ValueError(f"epoch {epoch!r}: expected a whole number of at least 0")
     if not isinstance(recipe, dict) or not recipe:
         raise ValueError(f"recipe {recipe!r}: expected its fields")
-    lines = history if isinstance(history, list) else [None]
+    lines: list[Any] = history if isinstance(history, list) else [None]
     if [line.get("epoch") if isinstance(line, dict) else None for line in lines] != [*range(1, epoch + 1)]:
         raise ValueError(f"history: expected the metrics of {epoch} epochs, one after the other")
     for line in lines:
