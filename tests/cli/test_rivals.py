@@ -12,8 +12,12 @@ from penstock.cli import reproductions
 from penstock.cli.main import main
 from penstock.cli.reproductions import ALL, Reproduction, Setting, Step
 from penstock.cli.reproductions.rivals import fbs_density
-from penstock.cli.reproductions.rivals_table import Row, draw_rivals, rivals_table
+from penstock.cli.reproductions.rivals_table import Row, rivals_plots, rivals_table
+from penstock.cli.reproductions.together import Timed, read_times, time_together
+from penstock.cli.reproductions.tradeoff import Plan
+from penstock.cli.reproductions.tradeoff_table import Point, tradeoff_plots, tradeoff_table
 from penstock.pruning import METHODS
+from penstock.reporting.reproduced import Reproduced, read_reproduced, write_reproduced
 from penstock.reporting.tables import Column, Table, to_json, word
 
 
@@ -84,7 +88,7 @@ def rows_and_files(out: Path) -> list[Row]:
     dense = [{"precision": p, "top1": t, "macs_paper": 800} for p, t in (("float32", 92.0), ("int8", 91.9))]
     write(out / "r-dense.json", {"rows": dense})
     times = {"dense, float32": 2.0, "dense, int8": 1.0, rows[0].name: 1.2, rows[3].name: 1.4}
-    write(out / "r-times.json", {"rows": [], "milliseconds": times, "unsteady": []})
+    write(out / "r-times.json", {"asked": [], "milliseconds": times, "unsteady": []})
     return rows
 
 
@@ -103,22 +107,72 @@ def test_the_table_averages_seeds_and_says_what_is_missing(tmp_path: Path) -> No
     assert gating["note"] == "saving 2: 1.5 is the most that can be had; not run yet"
 
 
-def test_the_plot_has_a_marker_for_every_method_that_was_timed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: dict[str, Any] = {}
-    from penstock.cli.reproductions import rivals_table as module
+def test_the_plot_has_a_marker_for_every_method_that_was_timed(tmp_path: Path) -> None:
+    (plot,) = rivals_plots(setting(tmp_path), "r", rows_and_files(tmp_path))
+    assert [(curve.method, curve.points[0].accuracy) for curve in plot.curves] == [("ThiNet", 90.5)]
+    assert [mark.label for mark in plot.marks] == ["dense, float32", "dense, int8"]
+    assert rivals_plots(setting(tmp_path / "none"), "r", rows_and_files(tmp_path)[:1]) == ()
 
-    whole = module.tradeoff_figure
 
-    def note(curves: Any, **options: Any) -> Any:
-        drawn.update(curves=curves, marks=options["marks"])
-        return whole(curves, **options)
+def test_the_report_shows_what_was_reproduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_and_files(tmp_path)
+    table, plots = rivals_table(setting(tmp_path), "r", rows), rivals_plots(setting(tmp_path), "r", rows)
+    made = Reproduced("r", "Rivals & controls", table, plots)
+    write_reproduced(made, tmp_path)
+    assert read_reproduced(tmp_path) == ([made], [])
+    (tmp_path / "broken.table.json").write_text("{}")
+    out = tmp_path / "page.html"
+    assert main(["report", str(tmp_path), "--out", str(out), "--no-engine", "--json"]) == 0
+    assert "broken.table.json: not a table" in json.loads(capsys.readouterr().out)["notes"][0]
+    page = out.read_text()
+    assert '<h2 id="part-r">Rivals &amp; controls</h2>' in page
+    assert "saving 2: 1.5 is the most that can be had; not run yet" in page
+    assert 'id="plot-r' in page
 
-    monkeypatch.setattr(module, "tradeoff_figure", note)
-    path = draw_rivals(setting(tmp_path), "r", rows_and_files(tmp_path))
-    assert path is not None
-    assert path.read_bytes()[:4] == b"\x89PNG"
-    assert [curve.method for curve in drawn["curves"]] == ["ThiNet"]
-    assert [mark.label for mark in drawn["marks"]] == ["dense, float32", "dense, int8"]
-    assert draw_rivals(setting(tmp_path / "none"), "r", rows_and_files(tmp_path)[:1]) is None
+
+def test_the_curves_have_the_points_of_the_issue_and_say_what_is_missing(tmp_path: Path) -> None:
+    plan = Plan(setting(tmp_path))
+    counts = {
+        series: sum(point.series == series for point in plan.points()) for series in ("FBS", "NS", "any")
+    }
+    assert counts == {"FBS": 9, "NS": 8, "any": 10}
+    scored = [
+        {"precision": precision, "density": density, "top1": top1 - (precision == "int8")}
+        | {"macs_paper": 100 * density, "macs_executed": 99 * density}
+        for density, top1 in ((1.0, 92.0), (0.5, 90.0))
+        for precision in ("float32", "int8")
+    ]
+    write(tmp_path / "cifar-tradeoff-any.json", {"rows": scored})
+    dense = {"top1": 92.3, "macs_paper": 100, "macs_executed": 100}
+    write(tmp_path / "t-dense.json", {"rows": [dense | {"precision": p} for p in ("float32", "int8")]})
+    points = [
+        Point("any", "d = 0.5", ("cifar-tradeoff-any",), "net", 0.5),
+        Point("FBS", "d = 0.5", ("fbs-s0", "fbs-s1")),
+    ]
+    spent = {"cifar-tradeoff-any at 0.5, float32": 1.0, "cifar-tradeoff-any at 0.5, int8": 0.5}
+    write(tmp_path / "t-times.json", {"asked": [], "milliseconds": spent, "unsteady": []})
+    whole, half, missing = to_json(tradeoff_table(setting(tmp_path), "t", points))
+    assert (whole["series"], whole["top1_int8"], whole["milliseconds"]) == ("dense", 92.3, None)
+    assert (half["top1"], half["top1_int8"], half["saving"]) == (90.0, 89.0, 2.0)
+    assert (half["milliseconds"], half["milliseconds_int8"]) == (1.0, 0.5)
+    assert (missing["top1"], missing["note"]) == (None, "not run yet")
+    plots = tradeoff_plots(setting(tmp_path), "t", points)
+    assert [(plot.name, plot.axis) for plot in plots] == [
+        ("t-macs", "macs"),
+        ("t-float32", "milliseconds"),
+        ("t-int8", "milliseconds"),
+    ]
+    assert [plot.curves[0].points[0].cost for plot in plots] == [50.0, 1.0, 0.5]
+
+
+def test_networks_are_timed_together_once(tmp_path: Path) -> None:
+    chosen = Setting("sample", 32, 1, 16, 1, 0, tmp_path)
+    own = [{f"conv{index}": 0.5 for index in range(8)}] * 16
+    networks = {"any": Timed("m_cifarnet-cifar10-any", 0.3), "own": Timed("m_cifarnet-cifar10-any", own)}
+    path = tmp_path / "times.json"
+    time_together(chosen, path, networks, again=False)
+    found = read_times(path)
+    assert set(found.milliseconds) == set(found.asked) == {"any", "own"}
+    before = path.read_bytes()
+    time_together(chosen, path, {"any": networks["any"]}, again=False)
+    assert path.read_bytes() == before

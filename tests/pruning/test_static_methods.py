@@ -19,6 +19,7 @@ from penstock.pruning import (
     DiscriminationAware,
     FilterPruning,
     FromScratch,
+    NetworkSlimming,
     Pruned,
     RandomChannels,
     SoftFilterPruning,
@@ -29,6 +30,7 @@ from penstock.pruning.looking import measure_norms
 from penstock.zoo import m_cifarnet, resnet18
 
 METHODS: dict[str, Callable[[], Any]] = {
+    "ns": NetworkSlimming,
     "l1": FilterPruning,
     "l1 normalised": lambda: FilterPruning(normalised=True),
     "sfp": SoftFilterPruning,
@@ -40,8 +42,8 @@ METHODS: dict[str, Callable[[], Any]] = {
     "amc": lambda: AutoMl(images=110, held_out=4, positions=20, episodes=2, warmup=1, lowest=0.1),
 }
 PAIRS = [(name, place) for name in METHODS for place in NETWORKS]
-# One method that cuts tied channels too, and one that fits weights anew, on every network; all on one.
-QUICK = [(name, place) for name, place in PAIRS if place == "m_cifarnet" or name in ("sfp", "thinet")]
+# Two methods that cut tied channels too, and one that fits weights anew, on every network; all on one.
+QUICK = [(name, place) for name, place in PAIRS if place == "m_cifarnet" or name in ("ns", "sfp", "thinet")]
 
 
 @pytest.mark.parametrize(("name", "place"), QUICK)

@@ -85,3 +85,5 @@ def test_the_command_writes_what_it_found(tmp_path: Path, capsys: pytest.Capture
     assert said["saving"] >= 2
     assert json.loads((tmp_path / "budget.json").read_text())["densities"] == said["densities"]
     assert (tmp_path / "search.png").stat().st_size > 1000
+    kept = dict(gated_layers(ps.load(tmp_path / "model.safetensors")))
+    assert {name: layer.density for name, layer in kept.items()} == said["densities"]

@@ -37,6 +37,7 @@ from penstock.reporting.build import PointCost
 from penstock.reporting.comparison import Accuracy, comparison_table
 from penstock.reporting.looked import Cost, TimedNetwork, cost_tables, latency_of
 from penstock.reporting.page import NetworkPart
+from penstock.reporting.reproduced import read_reproduced
 from penstock.reporting.skipping import SkipMap
 
 _COUNTED = 64  # images whose masks are counted and which are timed
@@ -99,6 +100,7 @@ FURTHER = ("layer", "channels", "title")
 
 def run(options: Options) -> int:
     runs = read_runs(options.folder)
+    reproduced, unread = read_reproduced(options.folder)
     console = Console(stderr=True, quiet=options.json, highlight=False, soft_wrap=True)
     looked = Looked()
     with console.status("reading"):
@@ -126,7 +128,8 @@ def run(options: Options) -> int:
     page = build_page(
         runs,
         title=options.title or f"Runs in {name}",
-        notes=looked.notes,
+        notes=[*unread, *looked.notes],
+        reproduced=reproduced,
         networks=looked.parts,
         costs=looked.points,
         layer_costs=layer_costs,

@@ -24,6 +24,8 @@ from rich.console import Console
 from penstock.cli.reproductions import ALL, Defaults, Reproduction, Setting, Step
 from penstock.errors import DataError, PenstockError, TrainingError
 from penstock.files import write_atomically
+from penstock.reporting.figures import save_figure
+from penstock.reporting.reproduced import Reproduced, write_reproduced
 from penstock.reporting.tables import to_json, to_rich
 from penstock.reporting.terminal import print_table
 
@@ -97,9 +99,11 @@ def run(options: Options) -> int:
     if wanted.measure is not None:
         wanted.measure(setting, options.time_again)
     table = wanted.table(setting)
-    drawn = None if wanted.draw is None else wanted.draw(setting)
-    if drawn is not None:
-        aside.print(f"the figure is {drawn}")
+    plots = () if wanted.plots is None else wanted.plots(setting)
+    for plot in plots:
+        save_figure(plot.draw(), options.out / f"{plot.name}.png")
+        aside.print(f"figure: {options.out / plot.name}.png")
+    write_reproduced(Reproduced(wanted.name, wanted.title, table, plots), options.out)
     write_atomically(options.out / f"{wanted.name}.json", json.dumps(to_json(table), indent=2).encode())
     if options.json:
         print(json.dumps(to_json(table)))

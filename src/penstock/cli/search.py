@@ -11,9 +11,10 @@ import tyro
 from rich.console import Console
 
 from penstock.cli.images import ReadOptions, settle_preprocess
-from penstock.cli.models import find_model
-from penstock.cli.sources import choose
+from penstock.cli.models import CHECKPOINT, find_model
+from penstock.cli.sources import choose, remember
 from penstock.cli.trainable import find_data
+from penstock.exporting import save
 from penstock.files import write_atomically
 from penstock.reporting.figures import save_figure
 from penstock.reporting.figures.search import search_figure
@@ -41,7 +42,8 @@ class Options:
     top1_drop: float | None = None
     """Points of accuracy to give away at most; the cheapest densities are looked for."""
     out: Path | None = None
-    """A folder for budget.json, search.png and the evaluations, by which the command resumes."""
+    """A folder for the network at these densities, budget.json, search.png and the evaluations, by which the
+    command resumes."""
     data: str = ""
     """cifar10, imagenette, sample (embedded), or a folder with train/CLASS/*.jpg and val/ or test/. Default:
     what MODEL was trained on, else cifar10."""
@@ -89,6 +91,9 @@ def run(options: Options) -> int:
         )
     if options.out is not None:
         write_atomically(options.out / "budget.json", json.dumps(asdict(budget), indent=2).encode())
+        budget.apply(network)
+        save(network, options.out / CHECKPOINT)
+        remember(source, options.out)
         save_figure(
             search_figure(budget.losses, budget.densities, budget.uniform), options.out / "search.png"
         )
@@ -116,4 +121,4 @@ def show(budget: Budget, options: Options) -> None:
         f"{budget.uniform:.3f} of equal cost"
     )
     if options.out is not None:
-        console.print(f"written: {options.out / 'budget.json'} and search.png")
+        console.print(f"written: {options.out / CHECKPOINT}, budget.json and search.png")

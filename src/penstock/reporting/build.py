@@ -10,7 +10,8 @@ from penstock.measuring.timing import Timing
 from penstock.reporting.figures import MILLISECONDS, Curve, CurvePoint, progress_figure, tradeoff_figure
 from penstock.reporting.numbers import short_count, short_time
 from penstock.reporting.numbers import times as ratio
-from penstock.reporting.page import Card, NetworkPart, Page, Picture, TradeOff, picture
+from penstock.reporting.page import Card, NetworkPart, Page, Picture, TablePart, TradeOff, identifier, picture
+from penstock.reporting.reproduced import Reproduced
 from penstock.reporting.runs import Run, Sweep, SweepPoint
 from penstock.reporting.tables import Cell, Column, Table, figure, word
 
@@ -63,6 +64,7 @@ def build_page(
     costs: Sequence[PointCost] = (),
     latency: Latency | None = None,
     machine: str = "",
+    reproduced: Sequence[Reproduced] = (),
 ) -> Page:
     """The whole page; `cards`, costs, times and networks come from those who measured them."""
     sweeps = [run.sweep for run in runs if run.sweep is not None and run.sweep.points]
@@ -79,7 +81,8 @@ def build_page(
         points=points_table(runs, baseline, costs),
         cards=(*sweep_cards(sweeps, baseline), *cards),
         notes=(*notes, *said),
-        empty="" if runs or networks else "There is no run here yet.",
+        reproduced=tuple(reproduced_part(one) for one in reproduced),
+        empty="" if runs or networks or reproduced else "There is no run here yet.",
         tradeoffs=tuple(tradeoffs(sweeps, baseline)),
         latency=latency_picture(latency) if latency and latency.curves else None,
         progress=tuple(progress_pictures([run for run in runs if not run.stopped])),
@@ -89,6 +92,17 @@ def build_page(
         networks=tuple(networks),
         footer=footer,
     )
+
+
+def reproduced_part(made: Reproduced) -> TablePart:
+    """A reproduced table as the page carries it."""
+    pictures = tuple(
+        picture(
+            plot.draw(680, 400), f"plot-{plot.name}", f"{made.title}: {plot.accuracy} against {plot.axis}"
+        )
+        for plot in made.plots
+    )
+    return TablePart(f"part-{identifier(made.name)}", made.title, made.table, pictures)
 
 
 def find_baseline(sweeps: Sequence[Sweep]) -> SweepPoint | None:

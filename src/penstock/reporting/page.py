@@ -59,6 +59,16 @@ class NetworkPart:
 
 
 @dataclass(frozen=True)
+class TablePart:
+    """A table that `penstock reproduce` made, with its plots."""
+
+    id: str
+    title: str
+    table: Table
+    pictures: tuple[Picture, ...] = ()
+
+
+@dataclass(frozen=True)
 class Page:
     """All that is on the page; what is empty is left out."""
 
@@ -73,6 +83,7 @@ class Page:
     empty: str = ""
     tradeoffs: tuple[TradeOff, ...] = ()
     latency: TradeOff | None = None
+    reproduced: tuple[TablePart, ...] = ()
     progress: tuple[Picture, ...] = ()
     stopped_progress: tuple[Picture, ...] = ()
     layer_costs: Table | None = None
@@ -108,6 +119,7 @@ def render(page: Page) -> str:
         {"id": id_, "title": title}
         for id_, title, there in (
             ("tradeoff", "Accuracy against cost", bool(page.tradeoffs or page.latency)),
+            *((part.id, part.table.name, True) for part in page.reproduced),
             ("runs", "Runs", bool(page.runs.rows or page.stopped.rows)),
             ("costs", "Layers", page.layer_costs is not None),
             *((network.id, network.title, True) for network in page.networks),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import DataError
+from penstock.reporting.reproduced import Plot
 from penstock.reporting.tables import Table
 
 
@@ -79,7 +80,7 @@ class Reproduction:
     """One table or figure of the paper. steps run in order; table reads what they left.
 
     measure: times all the networks together, after the steps (again even if nothing is new, if told so);
-    draw: writes the figure below `out` and returns its path.
+    plots: of what the table holds.
     """
 
     name: str
@@ -88,7 +89,7 @@ class Reproduction:
     table: Callable[[Setting], Table]
     defaults: Defaults = Defaults()
     measure: Callable[[Setting, bool], None] | None = None
-    draw: Callable[[Setting], Path | None] | None = None
+    plots: Callable[[Setting], tuple[Plot, ...]] | None = None
 
 
 def evaluated(setting: Setting, name: str, model: Path, density: float | None = None) -> Step:

@@ -16,7 +16,7 @@ import torch
 
 from penstock.cli.reproductions.plan import Defaults, Reproduction, Setting, Step, evaluated
 from penstock.cli.reproductions.resnet18 import dense_step
-from penstock.cli.reproductions.rivals_table import Row, draw_rivals, measure_rivals, rivals_table
+from penstock.cli.reproductions.rivals_table import Row, measure_rivals, rivals_plots, rivals_table
 from penstock.errors import PruningError
 from penstock.pruning import METHODS, Budget, make_method, prepares
 from penstock.pruning.counting import density_for
@@ -121,7 +121,7 @@ class Contest:
             lambda setting, again: measure_rivals(
                 setting, self.name, self.start(setting), self.rows(setting), again
             ),
-            lambda setting: draw_rivals(setting, self.name, self.rows(setting)),
+            lambda setting: rivals_plots(setting, self.name, self.rows(setting)),
         )
 
 

@@ -6,8 +6,7 @@ timed together in one interleaved run, with the dense network in float32 and int
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -15,24 +14,15 @@ from statistics import fmean
 from typing import Any
 
 from penstock.cli.models import CHECKPOINT, find_model
-from penstock.cli.prune_report import TIMED, at_own_densities
 from penstock.cli.reproductions.plan import Setting
-from penstock.cli.trainable import find_data
-from penstock.datasets import preprocess_of
-from penstock.engine import compile as compile_engine
-from penstock.errors import DataError
-from penstock.files import write_atomically
-from penstock.measuring.densities import try_compile
-from penstock.measuring.machine import machine_words
-from penstock.measuring.timing import interleave
-from penstock.pruning import METHODS, calibration
-from penstock.reporting.figures import MILLISECONDS, Curve, CurvePoint, save_figure, tradeoff_figure
+from penstock.cli.reproductions.together import Timed, Times, read_json, read_times, time_together
+from penstock.pruning import METHODS
+from penstock.reporting.figures import Curve, CurvePoint
 from penstock.reporting.numbers import short_count, times
-from penstock.reporting.tables import NOTHING, Cell, Column, Table, figure, word
+from penstock.reporting.reproduced import Plot
+from penstock.reporting.tables import NOTHING, Cell, Column, Table, figure, to_json, word
 
-_CALIBRATION = 256
-_SECONDS_EACH = 0.6
-_DENSE = ("dense, float32", "dense, int8")
+DENSE = ("dense, float32", "dense, int8")
 
 
 @dataclass(frozen=True)
@@ -72,14 +62,14 @@ def find_row(setting: Setting, row: Row) -> Found | None:
     """The row as its command left it, or None if it has not ended."""
     folder = setting.out / row.name
     if row.method in METHODS:
-        said = _read(folder / "pruning.json")
+        said = read_json(folder / "pruning.json")
         if said is None:
             return None
         score = said.get("test") or said["stages"][-1]
         return Found(
             score["top1"], said["macs"], said["macs_executed"], said["weights"], said.get("densities")
         )
-    said = _read(setting.out / f"{row.name}.json")
+    said = read_json(setting.out / f"{row.name}.json")
     if said is None:
         return None
     (one, *_) = said["rows"]
@@ -98,38 +88,14 @@ def why_missing(setting: Setting, row: Row) -> str:
 def measure_rivals(setting: Setting, name: str, start: str, rows: Sequence[Row], again: bool) -> None:
     """Time every network that is there, and the dense one, into NAME-times.json."""
     there = {row.name: found for row in rows if (found := find_row(setting, row)) is not None}
-    path = setting.out / f"{name}-times.json"
-    known = _read(path) or {}
-    if not there or (not again and set(there) <= set(known.get("rows", ()))):
-        return
-    shown, test = find_data(setting.data, setting.holdout, setting.size)
-    dense = find_model(start).eval()
-    prepare = preprocess_of(dense, test)
-    images = prepare(next(iter(test.test_batches(TIMED))).images)
-    singles, nothing = images.split(1), [None] * len(images)
-    small = compile_engine(
-        dense,
-        images[:1],
-        precision="int8",
-        calibration=calibration(shown, _CALIBRATION, prepare).images,
-    )
-    calls: dict[str, Callable[[], object]] = {
-        _DENSE[0]: at_own_densities(compile_engine(dense, images[:1]), singles, nothing),
-        _DENSE[1]: at_own_densities(small, singles, nothing),
+    networks = {
+        row: Timed(str(setting.out / row), found.densities)
+        for row, found in there.items()
+        if (setting.out / row / CHECKPOINT).exists()
     }
-    for folder, found in there.items():
-        if (setting.out / folder / CHECKPOINT).exists():
-            engine, _ = try_compile(find_model(str(setting.out / folder)).eval(), images[:1])
-            if engine is not None:
-                calls[folder] = at_own_densities(engine, singles, found.densities or nothing)
-    timed = interleave(calls, seconds=_SECONDS_EACH * len(calls))
-    said = {
-        "machine": machine_words(small.isa),
-        "rows": list(there),
-        "milliseconds": {one: time.least for one, time in timed.items()},
-        "unsteady": [one for one, time in timed.items() if not time.steady],
-    }
-    write_atomically(path, json.dumps(said, indent=1).encode())
+    if networks:
+        networks |= {DENSE[0]: Timed(start), DENSE[1]: Timed(start, precision="int8")}
+    time_together(setting, setting.out / f"{name}-times.json", networks, again)
 
 
 def rivals_table(setting: Setting, name: str, rows: Sequence[Row]) -> Table:
@@ -149,12 +115,12 @@ def rivals_table(setting: Setting, name: str, rows: Sequence[Row]) -> Table:
         Column("milliseconds", "ms"),
         Column("note", "Note", numeric=False),
     )
-    measured = _read(setting.out / f"{name}-times.json") or {}
-    dense = _dense_rows(setting, name)
-    base = dense[_DENSE[0]] if dense else None
+    measured = read_times(setting.out / f"{name}-times.json")
+    dense = dense_rows(setting, name)
+    base = dense[DENSE[0]] if dense else None
     cells: list[tuple[Cell, ...]] = []
     for precision, one in dense.items():
-        time = figure(measured.get("milliseconds", {}).get(precision), form="{:.3f}")
+        time = figure(measured.milliseconds.get(precision), form="{:.3f}")
         macs = one["macs_paper"]
         top1 = figure(one["top1"], form="{:.2f}")
         change = NOTHING if one is base else _change(one["top1"], base)
@@ -172,34 +138,26 @@ def rivals_table(setting: Setting, name: str, rows: Sequence[Row]) -> Table:
     return Table(name, caption, columns, tuple(cells))
 
 
-def draw_rivals(setting: Setting, name: str, rows: Sequence[Row]) -> Path | None:
+def rivals_plots(setting: Setting, name: str, rows: Sequence[Row]) -> tuple[Plot, ...]:
     """Accuracy against milliseconds, one marker a method, the dense network in both precisions marked."""
-    table = rivals_table(setting, name, rows)
-    keys = [column.key for column in table.columns]
     curves: dict[str, list[CurvePoint]] = {}
     marks = []
-    for row in table.rows:
-        said = {key: cell.value for key, cell in zip(keys, row, strict=True)}
+    for said in to_json(rivals_table(setting, name, rows)):
         if said["milliseconds"] is None or said["top1"] is None:
             continue
-        method, point = str(said["method"]), CurvePoint(float(said["milliseconds"]), float(said["top1"]))
-        if method in _DENSE:
-            marks.append(replace(point, label=method))
+        point = CurvePoint(said["milliseconds"], said["top1"])
+        if said["method"] in DENSE:
+            marks.append(replace(point, label=said["method"]))
         else:
-            curves.setdefault(method, []).append(point)
+            curves.setdefault(said["method"], []).append(point)
     if not curves:
-        return None
-    path = setting.out / f"{name}.png"
-    made = [Curve(method, tuple(points)) for method, points in curves.items()]
-    accuracy = f"top-1, test images of {setting.data}"
-    save_figure(
-        tradeoff_figure(made, axis=MILLISECONDS, marks=marks, accuracy=accuracy, width=760, height=440), path
-    )
-    return path
+        return ()
+    made = tuple(Curve(method, tuple(points)) for method, points in curves.items())
+    return (Plot(name, "milliseconds", f"top-1, test images of {setting.data}", made, tuple(marks)),)
 
 
 def _cells(
-    setting: Setting, group: list[Row], base: dict[str, Any] | None, measured: dict[str, Any]
+    setting: Setting, group: list[Row], base: dict[str, Any] | None, measured: Times
 ) -> tuple[Cell, ...]:
     """One method at one saving, over its seeds."""
     first = group[0]
@@ -210,11 +168,11 @@ def _cells(
     note = "; ".join(dict.fromkeys(missing))
     if not there:
         return (*begin, *(NOTHING,) * 4, length, *(NOTHING,) * 5, word(note))
-    known = measured.get("milliseconds", {})
+    known = measured.milliseconds
     spent = [known[name] for name in there if name in known]
     if not spent:
         note = "; ".join(filter(None, ("the engine does not run it: no time", note)))
-    elif any(name in measured.get("unsteady", ()) for name in there):
+    elif any(name in measured.unsteady for name in there):
         note = "; ".join(filter(None, ("measured on a busy machine", note)))
     scores = [found.top1 for found in there.values()]
     top1, authors = fmean(scores), fmean(found.authors for found in there.values())
@@ -241,24 +199,12 @@ def _change(top1: float, base: dict[str, Any] | None) -> Cell:
     return NOTHING if base is None else figure(top1 - base["top1"], form="{:+.2f}")
 
 
-def _dense_rows(setting: Setting, name: str) -> dict[str, dict[str, Any]]:
+def dense_rows(setting: Setting, name: str) -> dict[str, dict[str, Any]]:
     """{"dense, float32": …, "dense, int8": …} as `penstock evaluate` scored them; nothing if it has not."""
-    said = _read(setting.out / f"{name}-dense.json")
+    said = read_json(setting.out / f"{name}-dense.json")
     return {} if said is None else {f"dense, {row['precision']}": row for row in said["rows"]}
 
 
 def _weights(path: Path) -> int:
     """How many values a checkpoint's parameters have."""
     return sum(parameter.numel() for parameter in find_model(str(path)).parameters())
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    if not path.exists():
-        return None
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return found
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path}: cannot be read ({error}); delete it and run the same command again"
-        ) from error
