@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import uvloop
@@ -43,10 +43,10 @@ class Line(asyncio.Protocol):
         self.transport: asyncio.Transport
         self.answer: asyncio.Future[tuple[int, bytes]] | None = None
         self.buffer = b""
+        self.told_to_close = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is of another class
 
     def ask(self, request: bytes) -> asyncio.Future[tuple[int, bytes]]:
         self.answer, self.buffer = asyncio.get_running_loop().create_future(), b""
@@ -61,6 +61,7 @@ class Line(asyncio.Protocol):
         head, end, body = self.buffer.partition(b"\r\n\r\n")
         said = _LENGTH.search(head)
         if end and said and len(body) >= int(said[1]) and self.answer and not self.answer.done():
+            self.told_to_close = b"connection: close" in head.lower()
             self.answer.set_result((int(head.split(b" ", 2)[1]), body))
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -118,7 +119,8 @@ class Load:
                     raise
                 self.retried += 1
                 line, status, density = await self._exchange(None)
-            self.idle.append(line)
+            if not line.told_to_close:
+                self.idle.append(line)
         except OSError:
             pass
         self.replies.append(Reply(due, 1000 * (time.perf_counter() - start - due), status, density))
