@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import random
@@ -89,15 +88,28 @@ def test_a_description_that_no_writer_makes_is_a_checkpoint_error(
             read()
 
 
-@pytest.mark.parametrize("kind", [torch.bool, torch.int8, torch.complex64, torch.float8_e4m3fn])
-def test_tensors_of_a_strange_type_are_a_checkpoint_error_or_values(
+@pytest.mark.parametrize("kind", [torch.bool, torch.int8, torch.complex64])
+def test_weights_of_a_strange_type_are_a_checkpoint_error(
     good: Path, tmp_path: Path, kind: torch.dtype
 ) -> None:
     description, tensors = parts_of(good)
     tensors["head.weight"] = tensors["head.weight"].to(kind)
     write_container(tmp_path / "file.safetensors", tensors, description)
-    with contextlib.suppress(CheckpointError):
+    with pytest.raises(CheckpointError, match=rf"'head.weight' is {kind} in the file and torch.float32"):
         ps.load(tmp_path / "file.safetensors", Small())
+
+
+@pytest.mark.parametrize(
+    ("library", "name"), [("timm", "hf-hub:some/net"), ("timm", ""), ("torchvision", "get_model")]
+)
+def test_a_name_that_a_library_does_not_list_is_a_checkpoint_error(
+    good: Path, tmp_path: Path, library: str, name: str
+) -> None:
+    description, tensors = parts_of(good)
+    description["definition"] = {"library": library, "name": name, "arguments": {}}
+    write_container(tmp_path / "file.safetensors", tensors, description)
+    with pytest.raises(CheckpointError, match=rf"file\.safetensors: .*{library} has no such network"):
+        ps.load(tmp_path / "file.safetensors")
 
 
 def test_levels_that_the_tensors_do_not_account_for_are_refused(good: Path, tmp_path: Path) -> None:
@@ -153,7 +165,7 @@ STRANGE: list[Any] = [
     None, True, -1, 0, 2**70, 1.5, -0.0, 1e300, "", "x" * 300, "l1", "\ud800", [], {}, [[]], {"": None},
     [3, 8000, 8000], [3, 2**19, 2**19], [0.1, 0.2], {"density": 0.5, "summary": "l2", "levels": [0.1, 1]},
     {"zoo": "m_cifarnet", "arguments": {}}, {"import": "os:getcwd"}, {"library": "timm", "name": "resnet18"},
-    float("nan"),
+    {"library": "torchvision", "name": "x"}, float("nan"),
 ]  # fmt: skip
 KINDS = [torch.float64, torch.float16, torch.int64, torch.bool, torch.uint8, torch.complex64, torch.bfloat16]
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from penstock.errors import CheckpointError, PenstockError
+from penstock.errors import CheckpointError, LayerError, PenstockError
 from penstock.exporting.container import (
     no_foreign_errors,
     read_container,
@@ -115,7 +115,10 @@ def _rebuilt(
     model: nn.Module | None,
     trust_import: bool,
 ) -> nn.Module:
-    dense = _dense_form(file, description, tensors, model, trust_import)
+    try:
+        dense = _dense_form(file, description, tensors, model, trust_import)
+    except LayerError as error:  # a library knows no such network
+        raise CheckpointError(f"{file}: {error}") from error
     try:
         with torch.random.fork_rng(devices=[]):  # new gates are drawn at random, only to be replaced
             network = _converted(dense, description, tensors)

@@ -132,6 +132,10 @@ def put_tensors(network: nn.Module, tensors: Mapping[str, Tensor], dense: nn.Mod
                 f"{name!r} has shape {tuple(tensor.shape)} in the file and {tuple(own[name].shape)} "
                 "in the network; give the model that was saved"
             )
+        if own[name].is_floating_point() != tensor.is_floating_point():
+            raise CheckpointError(
+                f"{name!r} is {tensor.dtype} in the file and {own[name].dtype} in the network; save it again"
+            )
     without_values = any(tensor.is_meta for tensor in own.values())
     if without_values and not assign:
         device = next(dense.parameters()).device
