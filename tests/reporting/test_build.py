@@ -37,6 +37,8 @@ def test_parts_of_one_methods_curve_become_one_line() -> None:
 def test_a_point_counted_one_way_only_is_not_drawn_the_other_way() -> None:
     only_paper = sweep("FBS", SweepPoint(90.0, 44e6, None), SweepPoint(91.0, 80e6, 75e6))
     executed, paper = tradeoffs([only_paper], BASELINE)
+    assert "ringed" in paper.wide.caption
+    assert not any("ringed" in one.wide.caption for one in tradeoffs([only_paper], None))
     assert (executed.convention, paper.convention) == ("executed", "paper")
     assert "FBS: 91.00% at 75M." in executed.wide.svg
     assert "FBS: 90.00% at 44M, 91.00% at 80M." in paper.wide.svg

@@ -56,6 +56,12 @@ def test_the_tradeoff_has_one_line_a_method_from_cheap_to_dear_and_the_baseline_
     assert len({line.get_marker() for line in axes.lines}) == 3
 
 
+def test_no_accuracy_above_a_hundred_percent_is_on_the_axis() -> None:
+    (axes,) = tradeoff_figure([Curve("FBS", (CurvePoint(1e6, 100.0), CurvePoint(2e6, 100.0)))]).axes
+    assert max(tick for tick in axes.get_yticks() if tick <= axes.get_ylim()[1]) == 100
+    assert axes.get_ylim()[0] < 100
+
+
 def test_a_method_keeps_its_look_whoever_else_is_there() -> None:
     assert series_looks(["NS"])["NS"] == series_looks(["FBS", "other", "NS"])["NS"]
     looks = series_looks(["FBS", "NS", "NS+FBS", "a", "b"])

@@ -143,7 +143,8 @@ def tradeoffs(sweeps: Sequence[Sweep], baseline: SweepPoint | None) -> list[Trad
                 tradeoff_figure(curves, ring, width=width, height=height),
                 f"tradeoff {convention} {width}",
                 alt,
-                f"MACs of one image, counted by the convention “{convention}”; gates included.",
+                f"MACs of one image, counted by the convention “{convention}”; gates included."
+                + (" The ringed point is the baseline." if ring else ""),
             )
             for width, height in _SIZES
         )

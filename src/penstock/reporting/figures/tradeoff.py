@@ -105,6 +105,7 @@ def tradeoff_figure(
         axes.set_ylabel(f"{accuracy}, %")
         axes.margins(x=0.1 if marks else 0.05, y=0.12 if marks else 0.08)
         axes.set_xlim(left=0)
+        axes.set_ylim(top=min(axes.get_ylim()[1], 100.4))  # no accuracy is above 100%
         axes.xaxis.set_major_locator(MaxNLocator(6 if width > 480 else 4))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: axis.write(value)))
         tidy(axes, grid="y")
