@@ -125,7 +125,7 @@ static void gather(const Int8Run& run, int number, int begin, int end, bool with
       for (int r = 0; r < size; ++r) {
         const std::int8_t* const next = row_of(std::min(inputs - 1, size * (q + 2) + r));
         for (int t = 0; t < taps; ++t)
-          for (std::ptrdiff_t line = first; line < last; line += 64) __builtin_prefetch(next + t * row + line);
+          for (std::ptrdiff_t line = first; line < last; line += 64) fetch_near(next + t * row + line);
       }
       for (int j = 0; j < vectors; ++j) {
         std::uint8_t* const target =

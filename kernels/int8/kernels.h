@@ -98,7 +98,7 @@ class Int8Fetcher {
   void some() {
     for (std::int64_t n = std::min(each_, left_); n > 0; --n, --left_) {
       const Int8Fetch& now = task_.later[item_];
-      __builtin_prefetch(now.rows + (now.list ? now.list[row_] : row_) * now.bytes + at_, 0, 2);
+      fetch_far(now.rows + (now.list ? now.list[row_] : row_) * now.bytes + at_);
       if ((at_ += 64) < now.bytes) continue;
       at_ = 0;
       if (++row_ < now.count) continue;
