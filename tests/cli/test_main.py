@@ -159,3 +159,11 @@ def test_tables_break_no_word_however_narrow_the_terminal(
     said = capsys.readouterr().out
     for whole in ("onnxruntime-int8", "12.345", "milliseconds", *reason.split()):
         assert whole in said
+
+
+def test_what_stands_in_brackets_is_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    # Rich would take "[compare]" in an install command, or brackets in a path, for markup and leave them out.
+    out = tmp_path / "net[dim].penstock"
+    assert main(["compile", "m_cifarnet", "--data", "sample", "--out", str(out)]) == 0
+    assert out.exists()
+    assert "net[dim].penstock" in capsys.readouterr().out.replace("\n", "")

@@ -50,7 +50,7 @@ def run(options: Options) -> int:
     paths = list_images(options.source)
     os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("ray.data").setLevel(logging.ERROR)  # else a screenful every ten seconds
-    console = Console(stderr=True, quiet=options.json, highlight=False)
+    console = Console(markup=False, stderr=True, quiet=options.json, highlight=False)
     workers = options.workers or len(os.sched_getaffinity(0))
     if options.address:
         ray.init(address=options.address)

@@ -73,7 +73,7 @@ def run(options: Options) -> int:
     gated = network if gates else random_gates(add_gates(network, images), images)
     dense = without_gates(network) if gates else network
     calibration, words = calibration_images(network, options, size)
-    console = Console(stderr=True, quiet=options.json)
+    console = Console(markup=False, stderr=True, quiet=options.json)
     with console.status(f"measuring {options.model} for about {options.seconds:g} s"):
         contest = prepare_contest(
             options.model,
@@ -89,7 +89,7 @@ def run(options: Options) -> int:
     if options.json:
         print(json.dumps({**contest_json(contest), "machine": machine, "calibration": words}))
         return 0
-    shown = Console(highlight=False, soft_wrap=True)
+    shown = Console(markup=False, highlight=False, soft_wrap=True)
     shown.print(machine)
     print_table(shown, to_rich(contest_table(contest)))
     for line in dense_words(contest):

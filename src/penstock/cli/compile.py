@@ -83,7 +83,7 @@ def run(options: Options) -> int:
     assumed = settle(network, data, shape, options)
     network.preprocess = _preprocess(network, shape, options.resize)  # type: ignore[assignment]
     path = options.out or default_place(options.model, ".penstock")
-    console = Console(stderr=True, quiet=options.json)
+    console = Console(markup=False, stderr=True, quiet=options.json)
     with console.status(f"compiling {options.model}"):
         example = torch.zeros(1, *shape)
         engine = compile_engine(network, example, threads=options.threads, precision=options.precision)
@@ -106,7 +106,7 @@ def run(options: Options) -> int:
     if options.json:
         print(json.dumps(found))
         return 0
-    show(Console(highlight=False, soft_wrap=True), path, measured)
+    show(Console(markup=False, highlight=False, soft_wrap=True), path, measured)
     return 0
 
 

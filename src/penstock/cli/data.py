@@ -68,7 +68,7 @@ _SETS = {
 
 
 def run(options: Options) -> int:
-    console = Console(stderr=True, highlight=False, quiet=options.json)
+    console = Console(markup=False, stderr=True, highlight=False, quiet=options.json)
     wanted = _SETS[options.name]
     already = options.source is None and wanted.is_whole()
     if already:

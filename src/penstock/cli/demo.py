@@ -89,7 +89,7 @@ class Scores:
 
 def run(options: Options) -> int:
     begin = time.perf_counter()
-    console = Console(stderr=True, quiet=options.json)
+    console = Console(markup=False, stderr=True, quiet=options.json)
     with console.status("loading"):
         data = find_images("sample", options.images)
         origin = f"The shipped checkpoint {_GATED}"
@@ -128,7 +128,7 @@ def run(options: Options) -> int:
         said |= {"busy": measured.busy or None, "unsteady": measured.unsteady or None, "seconds": seconds}
         print(json.dumps(said))
         return 0
-    shown = Console(highlight=False, soft_wrap=True)
+    shown = Console(markup=False, highlight=False, soft_wrap=True)
     shown.print(f"{networks.origin}; accuracy on {len(data):,} images of {data.name}")
     print_table(shown, to_rich(table))
     shown.print(agreement_words(measured.rows) or f"No engine: {measured.without_engine}.")
@@ -137,7 +137,7 @@ def run(options: Options) -> int:
     for warning in (measured.busy, measured.unsteady):
         if warning:
             shown.print(warning)
-    shown.print(serving_words(), markup=False)
+    shown.print(serving_words())
     shown.print(f"Report, after {seconds:.0f} s:")
     print(out.resolve())
     return 0

@@ -96,12 +96,12 @@ def run(options: Options) -> int:
     if options.json:
         print(json.dumps({"healthy": not broken, "findings": [asdict(finding) for finding in findings]}))
         return 1 if broken else 0
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 120)
     print_table(console, _table(findings))
     missing = [finding for finding in findings if not finding.present and finding.remedy]
     for finding in sorted(missing, key=lambda finding: not finding.needed):
         kind = "missing" if finding.needed else "optional"
-        console.print(f"{kind}: {finding.name}; {finding.remedy}", markup=False, soft_wrap=True)
+        console.print(f"{kind}: {finding.name}; {finding.remedy}", soft_wrap=True)
     console.print("something needed is missing" if broken else "everything needed is here")
     return 1 if broken else 0
 

@@ -59,7 +59,7 @@ def run(options: Options) -> int:
     data = find_scored(options.model, options.data, options.size, options.holdout, options.images)
     assumed = settle_preprocess(network, options.model, data, options.reading)
     check_fits(network, data)
-    console = Console(stderr=True, quiet=options.json)
+    console = Console(markup=False, stderr=True, quiet=options.json)
     with console.status(f"scoring {len(data):,} images"):
         scores = score(network, data, densities, engine=options.engine, say=console.log)
         ranges = None
@@ -81,7 +81,7 @@ def run(options: Options) -> int:
         said = as_json(options, data, measured, to_json(table))
         print(json.dumps(said | preprocess_json(prepare, assumed)))
         return 0
-    shown = Console(highlight=False, soft_wrap=True)
+    shown = Console(markup=False, highlight=False, soft_wrap=True)
     shown.print(f"{options.model} on {len(data):,} images of {data.name}")
     print_table(shown, to_rich(table))
     shown.print(agreement_words(measured.rows) or f"No milliseconds: {measured.without_engine}.")

@@ -67,7 +67,7 @@ def run(options: Options) -> int:
     preprocess = getattr(network, "preprocess", None)
     shape = parse_shape(options.input) if options.input else known_shape(network)
     images = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
-    console = Console(stderr=True, quiet=options.json)
+    console = Console(markup=False, stderr=True, quiet=options.json)
     with console.status(f"exporting {options.model}"):
         written = export_onnx(
             network,
@@ -84,7 +84,7 @@ def run(options: Options) -> int:
     if options.json:
         print(json.dumps(as_plain(written, checks) | preprocess_json(preprocess, False)))
         return 0
-    shown = Console(highlight=False, soft_wrap=True)
+    shown = Console(markup=False, highlight=False, soft_wrap=True)
     show(shown, written, checks)
     if preprocess is None:
         shown.print(

@@ -77,7 +77,7 @@ class Inspection:
 
 
 def run(options: Options) -> int:
-    with Console(stderr=True, quiet=options.json).status(f"inspecting {options.model}"):
+    with Console(markup=False, stderr=True, quiet=options.json).status(f"inspecting {options.model}"):
         found = inspect(options)
     table = layer_table(found)
     if options.json:
@@ -85,7 +85,9 @@ def run(options: Options) -> int:
             json.dumps({**summary(found), "layers": to_json(table), "notes": list(found.explanation.notes)})
         )
         return 0
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
+    console = Console(
+        markup=False, highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120
+    )
     shown = to_rich(table.without_empty_columns())
     for column in shown.columns[:-1]:
         column.no_wrap = True

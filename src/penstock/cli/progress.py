@@ -28,7 +28,7 @@ class TrainingDisplay:
         self.quiet = quiet  # no line an epoch: stdout belongs to something else
         self.as_json = as_json
         self.title = f"{title} " if title else ""
-        console = Console(stderr=True, highlight=False)
+        console = Console(markup=False, stderr=True, highlight=False)
         self.bar: Progress | None = None
         if console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(None), TextColumn("{task.fields[said]}"))

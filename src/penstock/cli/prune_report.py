@@ -144,7 +144,7 @@ def show_methods() -> None:
         table.add_column(heading)
     for name, entry in METHODS.items():
         table.add_row(name, entry.label, entry.purpose)
-    print_table(Console(), table)
+    print_table(Console(markup=False), table)
 
 
 def show_sensitivity(rows: Sequence[Sensitivity], as_json: bool) -> None:
@@ -159,7 +159,7 @@ def show_sensitivity(rows: Sequence[Sensitivity], as_json: bool) -> None:
         table.add_column(f"{keep:g}", justify="right")
     for layer in dict.fromkeys(row.layer for row in rows):
         table.add_row(layer, *(f"{100 * row.accuracy:.2f}%" for row in rows if row.layer == layer))
-    print_table(Console(), table)
+    print_table(Console(markup=False), table)
 
 
 def show_report(found: dict[str, Any]) -> None:
@@ -170,7 +170,7 @@ def show_report(found: dict[str, Any]) -> None:
     for layer in found["cuts"][-1]["layers"] if found["cuts"] else ():
         counts = (layer["channels_before"], len(layer["kept"]), layer["macs_before"], layer["macs_after"])
         table.add_row(layer["layer"], *(f"{count:,}" for count in counts))
-    console = Console()
+    console = Console(markup=False)
     if found["cuts"]:
         print_table(console, table)
         for name, why in found["cuts"][-1].get("left_alone", {}).items():

@@ -55,7 +55,7 @@ def run(options: Options) -> int:
     settle_preprocess(network, options.model, data, options.reading)
     check_fits(network, data)
     prepare = preprocess_of(network, data)
-    console = Console(stderr=True, quiet=options.json)
+    console = Console(markup=False, stderr=True, quiet=options.json)
     with console.status(f"calibrating on {len(chosen):,} images, scoring {len(data):,}"):
         ranges = calibrate(network, prepare(chosen.images))
         found = weigh_precision(
@@ -67,7 +67,7 @@ def run(options: Options) -> int:
     if options.json:
         print(json.dumps(asdict(found)))
         return 0
-    shown = Console(highlight=False, soft_wrap=True)
+    shown = Console(markup=False, highlight=False, soft_wrap=True)
     print_table(shown, _table(found))
     shown.print(
         f"{options.model} on {found.images:,} images of {data.name}: top-1 {found.float32:.2f}% in float32, "

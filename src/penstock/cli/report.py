@@ -101,7 +101,7 @@ FURTHER = ("layer", "channels", "title")
 def run(options: Options) -> int:
     runs = read_runs(options.folder)
     reproduced, unread = read_reproduced(options.folder)
-    console = Console(stderr=True, quiet=options.json, highlight=False, soft_wrap=True)
+    console = Console(markup=False, stderr=True, quiet=options.json, highlight=False, soft_wrap=True)
     looked = Looked()
     with console.status("reading"):
         chosen = [one for one in runs if one.checkpoint is not None]

@@ -75,7 +75,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    shown = Console(highlight=False, soft_wrap=True)
+    shown = Console(markup=False, highlight=False, soft_wrap=True)
     if not options.name:
         if options.json:
             print(json.dumps([{"name": one.name, "title": one.title} for one in ALL.values()]))
@@ -88,7 +88,7 @@ def run(options: Options) -> int:
         raise DataError(f"NAME {options.name!r}: expected one of {', '.join(ALL)}")
     wanted = ALL[options.name]
     setting = settle(options, wanted)
-    aside = Console(stderr=True, highlight=False, soft_wrap=True)
+    aside = Console(markup=False, stderr=True, highlight=False, soft_wrap=True)
     for step in () if options.only_table else wanted.steps(setting):
         if options.dry_run:
             print(command(step))
@@ -153,13 +153,13 @@ def run_step(step: Step, out: Path, aside: Console) -> bool:
     if done.exists() and done.read_text() == command(step):
         aside.print(f"done already: {step.name}")
         return True
-    aside.print(f"{step.name}: {command(step)}", markup=False)
+    aside.print(f"{step.name}: {command(step)}")
     said = io.StringIO()
     with redirect_stdout(said if step.output else sys.stderr):
         try:
             code = (run_command if step.optional else main)(list(step.words))
         except PenstockError as error:
-            aside.print(f"{step.name} is not there: {error}", markup=False)
+            aside.print(f"{step.name} is not there: {error}")
             write_atomically(failed, str(error).encode())
             return True
     if code != 0:

@@ -69,7 +69,7 @@ FURTHER = ("low", "rounds", "threads", "images", "holdout")
 
 
 def run(options: Options) -> int:
-    console = Console(stderr=True, quiet=options.json, highlight=False)
+    console = Console(markup=False, stderr=True, quiet=options.json, highlight=False)
     source = choose(options.model, options.data, options.size, options.holdout)
     _, data = find_data(source.data, source.holdout, source.size)
     network = find_model(options.model, trust=options.reading)
@@ -109,7 +109,7 @@ def show(budget: Budget, options: Options) -> None:
     rows = tuple((word(name), figure(value, f"{value:.3f}")) for name, value in budget.densities.items())
     columns = (Column("layer", "layer", numeric=False), Column("density", "density"))
     table = Table("densities", "", columns, rows)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(markup=False, highlight=False, soft_wrap=True)
     print_table(console, to_rich(table))
     console.print(
         f"{budget.milliseconds:.3g} ms an image (measured), {short_count(budget.macs)} MACs "

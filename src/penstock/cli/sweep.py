@@ -158,6 +158,6 @@ def show(curve: dict[str, Any], out: Path) -> None:
         density = "no gates" if one["density"] is None else f"{one['density']:g}"
         macs = (f"{one[key]:,.0f}" for key in ("macs_paper", "macs_executed"))
         table.add_row(density, f"{one['top1']:.2f}%", f"{one['top5']:.2f}%", *macs)
-    console = Console()
+    console = Console(markup=False)
     print_table(console, table)
     console.print(f"curve: {out / 'curve.json'}", highlight=False)
