@@ -7,7 +7,8 @@ namespace penstock {
 
 // A new algorithm is one row here: a ConvAlgorithm, defined in the file that plans it.
 const std::vector<ConvAlgorithm>& conv_algorithms() {
-  static const std::vector<ConvAlgorithm> list = {kDirect, kPacked, kWinograd2, kWinograd4, kWinogradRows, kOutputs};
+  static const std::vector<ConvAlgorithm> list = {kDirect,       kPacked,  kWinograd2, kWinograd4,
+                                                  kWinogradRows, kOutputs, kLanes,     kDepthwise};
   return list;
 }
 

@@ -40,9 +40,16 @@ struct ConvShape {
   int groups = 1;
   Planes input;   // its halo must be at least the padding
   Planes output;  // height and width must be what the convolution yields; the halo is whatever readers need
+  // Layout::planes or Layout::pixels (run/pixels.h). Results in planes come from planes.
+  Layout in_layout = Layout::planes, out_layout = Layout::planes;
   Activation activation = Activation::none;
   float leaky_slope = 0.01f;  // for leaky_relu
 };
+
+// Depthwise convolutions of pixels look where the map ends; others read zeros beyond it.
+inline bool conv_needs_no_halo(const ConvShape& s) {
+  return s.in_layout == Layout::pixels && s.groups > 1 && s.groups == s.in_channels && s.groups == s.out_channels;
+}
 
 // Output size of a convolution along one axis; 0 or less when the kernel does not fit.
 constexpr int conv_output_size(int size, int kernel, int stride, int pad, int dilation) {
@@ -53,7 +60,8 @@ constexpr int conv_output_size(int size, int kernel, int stride, int pad, int di
 constexpr int kMostLaterFloats = 1024;  // of a row that is fetched for whoever comes next
 
 // One image's work. Lists are strictly increasing; plane p of `input` holds channel in_list[p], plane p of
-// `output` receives channel out_list[p]. Planes lie Planes::stride() floats apart. Input and output must not overlap.
+// `output` receives channel out_list[p]. Planes lie Planes::stride() floats apart. Maps of pixels hold the same channels in
+// the same order. Input and output must not overlap.
 struct ConvTask {
   const float* input = nullptr;
   const std::int32_t* in_list = nullptr;
@@ -73,6 +81,8 @@ struct ConvTask {
   // evenly.
   const float* const* later = nullptr;
   int later_count = 0, later_floats = 0;
+  // Results in pixels: the sum of each output's magnitudes goes here, in the order of the list. Null: nobody asks.
+  float* sums = nullptr;
 };
 
 // Memory that one running task needs besides its planes, both 64-byte aligned, contents undefined before and after.
@@ -105,6 +115,7 @@ struct ConvAlgorithm {
   // Whether tasks may give the input bare, and whether they fetch the rows of `later`. Null: no.
   bool (*takes_bare)(const ConvPlan& plan);
   bool (*fetches_later)(const ConvPlan& plan);
+  Layout layout = Layout::planes;  // of its results
 };
 
 // All of them. Programs name one by its place in the list, counted from 1; 0 leaves the choice to the planner.

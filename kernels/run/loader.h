@@ -46,6 +46,7 @@ class Loader {
   void load_op(int i);
   void load_kind(Op& op, Row f, Row p);
   void check_codes(Op& op);
+  void check_pixels(Op& op);
   void load_conv(Op& op, Row f, Row p);
   void plan_later(std::function<std::string(Op&)> plan);
   void plan_convolutions();

@@ -59,7 +59,7 @@ void Loader::load_tensors() {
     Tensor t;
     t.element = static_cast<Element>(number(row[TensorField::element], 0, kElementCount - 1, "element"));
     t.layout = static_cast<Layout>(number(row[TensorField::layout], 0, static_cast<int>(Layout::pixels), "layout"));
-    check((t.element == Element::code8) == (t.layout == Layout::pixels), "codes lie in pixels, and nothing else does");
+    check(t.element == Element::float32 || t.layout == Layout::pixels, "codes lie in pixels");
     t.channels = number(row[TensorField::channels], 1, kMaxChannels, "channels");
     const std::int64_t halo = number(row[TensorField::halo], 0, kMaxHalo, "halo");
     const std::int64_t height = number(row[TensorField::height], 1, kMaxSide, "height");
@@ -111,7 +111,7 @@ int Loader::number(std::int64_t value, std::int64_t low, std::int64_t high, cons
 }
 
 bool Loader::same_size(const Tensor& a, const Tensor& b) const {
-  return a.layout == b.layout && a.shape.height == b.shape.height && a.shape.width == b.shape.width;
+  return a.layout == b.layout && a.element == b.element && a.shape.height == b.shape.height && a.shape.width == b.shape.width;
 }
 
 // Planes overlap an operation's result only when they lie exactly alike, value on value.
@@ -153,6 +153,7 @@ void Loader::load_op(int i) {
   check(std::isfinite(op.slope) && std::isfinite(op.eps), "parameter is not finite");
   load_kind(op, f, Row{f.at + kOpFieldCount});
   check_codes(op);
+  check_pixels(op);
   if (op.out >= 0) written_[static_cast<std::size_t>(op.out)] = true;
   program_->ops.push_back(std::move(op));
 }
@@ -160,10 +161,13 @@ void Loader::load_op(int i) {
 void Loader::load_kind(Op& op, Row f, Row p) {
   switch (op.kind) {
     case OpKind::import_image:
-      check(at(op.out).layout != Layout::vector, "an image is planes or codes");
+      check(at(op.out).layout == Layout::planes || at(op.out).is_codes(), "an image is planes or codes");
       program_->input = op.out;
       return;
-    case OpKind::export_result: program_->output = op.in; return;
+    case OpKind::export_result:
+      check(!at(op.in).is_pixels(), "a result is planes, a vector or codes");
+      program_->output = op.in;
+      return;
     case OpKind::conv: return load_conv(op, f, p);
     case OpKind::pool: return load_pool(op, p);
     case OpKind::adaptive_pool:
@@ -214,7 +218,9 @@ void Loader::load_kind(Op& op, Row f, Row p) {
       const Tensor &in = at(op.in), &out = at(op.out);
       check(in.channels == out.channels && in.shape.height == out.shape.height && in.shape.width == out.shape.width,
             "sizes differ");
-      check(in.layout != Layout::pixels || out.layout != Layout::pixels, "codes become float32, or float32 codes");
+      check(in.layout != Layout::pixels || out.layout != Layout::pixels, "pixels become planes, or planes pixels");
+      check(!in.is_pixels() || out.layout == Layout::planes, "pixels become planes");
+      check(!out.is_pixels() || in.layout == Layout::planes, "planes become pixels");
       check_apart(op.in, op.out, false);
       return;
     }
@@ -229,9 +235,25 @@ void Loader::load_kind(Op& op, Row f, Row p) {
   }
 }
 
+// What only maps of floats in pixels ask for.
+void Loader::check_pixels(Op& op) {
+  const auto is_pixels = [&](int tensor) { return tensor >= 0 && at(tensor).is_pixels(); };
+  if (!is_pixels(op.in) && !is_pixels(op.out)) return;
+  switch (op.kind) {
+    case OpKind::add:
+    case OpKind::concat:
+    case OpKind::affine:
+    case OpKind::scale: op.scratch.shared = pixel_scratch(at(op.out).channels).total; break;
+    case OpKind::adaptive_pool: check(at(op.out).layout == Layout::vector, "pixels are pooled to a vector"); break;
+    case OpKind::linear:
+    case OpKind::channel_norm: check(false, "this kind of operation works on planes or vectors"); break;
+    default: break;
+  }
+}
+
 // What only quantised maps ask for, and the memory of their lists and factors.
 void Loader::check_codes(Op& op) {
-  const auto is_codes = [&](int tensor) { return tensor >= 0 && at(tensor).layout == Layout::pixels; };
+  const auto is_codes = [&](int tensor) { return tensor >= 0 && at(tensor).is_codes(); };
   if (!is_codes(op.in) && !is_codes(op.out)) return;
   switch (op.kind) {
     case OpKind::add:
@@ -263,7 +285,8 @@ void Loader::check_codes(Op& op) {
 
 void Loader::load_pool(Op& op, Row p) {
   const Tensor &in = at(op.in), &out = at(op.out);
-  check(in.layout == out.layout && in.layout != Layout::vector && in.channels == out.channels, "a map is pooled");
+  check(in.layout == out.layout && in.element == out.element && in.layout != Layout::vector && in.channels == out.channels,
+        "a map is pooled");
   op.pool = static_cast<Pool>(number(p[PoolField::pool], 0, 1, "pool"));
   PoolShape& w = op.window;
   w.kernel_h = number(p[PoolField::kernel_h], 1, kMaxSide, "kernel");

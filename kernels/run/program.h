@@ -17,7 +17,7 @@
 #include "int8/conv.h"
 #include "int8/maps.h"
 #include "ops/ops.h"
-#include "run/planes.h"
+#include "run/pixels.h"
 #include "run/schema.h"
 
 namespace penstock {
@@ -53,9 +53,12 @@ struct Tensor {
   std::int64_t offset;
   std::int64_t step() const { return layout == Layout::vector ? 1 : shape.stride(); }
   Quantised quantised;  // of codes
+  bool is_codes() const { return element == Element::code8; }
+  bool is_pixels() const { return layout == Layout::pixels && element == Element::float32; }
   // Floats of memory when so many channels are stored.
   std::int64_t floats_for(std::int64_t count) const {
     if (layout != Layout::pixels) return step() * count;
+    if (element == Element::float32) return pixels_floats(shape, static_cast<int>(count));
     return (pixels_size(shape, channels, static_cast<int>(count)) + 3) / 4;
   }
   std::int64_t floats() const { return floats_for(channels); }
@@ -141,6 +144,12 @@ std::vector<int> find_last_uses(const Program& program);
 
 // Floats in whole cache lines.
 inline std::int64_t round_to_line(std::int64_t floats) { return (floats + 15) / 16 * 16; }
+
+// Where a sum, product, affine or concatenation of pixels keeps its factors, its shifts and what its channels come from, in floats.
+struct PixelScratch {
+  std::int64_t factors = 0, shift = 0, first[2] = {}, pieces[2] = {}, total = 0;
+};
+PixelScratch pixel_scratch(int channels);
 
 // What an operation needs when its input and its result have at most so many channels.
 OpScratch scratch_for(const Op& op, int most_in, int most_out, int threads);

@@ -1,9 +1,10 @@
-// One image on its way through a program. Private to runtime.cpp, walk.cpp, walk_ops.cpp and walk_codes.cpp.
+// One image on its way through a program. Private to runtime.cpp and the walk_*.cpp files.
 #pragma once
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 
+#include "lanes/lanes.h"
 #include "run/placement.h"
 #include "run/runtime.h"
 
@@ -39,6 +40,7 @@ class Runtime::Walk {
         program_(*runtime.program_),
         kernels_(op_kernels(program_.machine.isa)),
         maps_(map_kernels(program_.machine.isa)),
+        lanes_(lanes_kernels(program_.machine.isa)),
         context_(context),
         placement_(placement),
         team_(team),
@@ -79,6 +81,24 @@ class Runtime::Walk {
   void affine_codes(const Op& op);
   void scale_codes(const Op& op);
   void pack_codes(const Op& op);
+  // Operations that read or write maps of floats in pixels (walk_pixels.cpp).
+  bool takes_pixels(const Op& op) const;
+  bool run_pixels(const Op& op);
+  void pool_pixels(const Op& op);
+  void reduce_pixels(const Op& op);
+  void add_pixels(const Op& op);
+  void concat_pixels(const Op& op);
+  void affine_pixels(const Op& op);
+  bool scale_pixels(const Op& op);
+  void exchange_pixels(const Op& op);
+  void summarise_pixels(int t, Summary kind, float* summaries);
+  PixelTerm term_of(const Op& op, int tensor, const std::int32_t* list, const std::int32_t* wanted, int count, int number);
+  void combine_pixels(const Op& op, PixelCombination& what, int first, int channels);
+  float* pixel_at(int t, int y, int x) {
+    const Planes& shape = tensor(t).shape;
+    return live(t).data + (shape.origin() + std::ptrdiff_t{y} * shape.pitch() + x) * pixel_floats(live(t).count);
+  }
+  std::ptrdiff_t pixel_row(int t) { return std::ptrdiff_t{tensor(t).shape.pitch()} * pixel_floats(live(t).count); }
   // The union of two lists, written to the list of `out`.
   void unite_lists(int a, int b, int out);
   struct Term;
@@ -152,6 +172,7 @@ class Runtime::Walk {
   const Program& program_;
   const OpKernels& kernels_;
   const MapKernels& maps_;
+  const LanesKernels& lanes_;
   Context& context_;
   const Placement& placement_;
   Team* team_;

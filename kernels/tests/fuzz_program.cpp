@@ -36,6 +36,13 @@ class Writer {
     return tensors_++;
   }
 
+  int pixels(int channels, int height, int width, int halo) {
+    const Row row{0, static_cast<int>(Layout::pixels), channels, height, width, halo, next_, 0, 0};
+    arrays.tensors.insert(arrays.tensors.end(), row.begin(), row.end());
+    next_ += (pixels_floats(Planes{height, width, halo}, channels) + 15) / 16 * 16;
+    return tensors_++;
+  }
+
   int codes(int channels, int height, int width, int halo, float scale, int zero) {
     std::uint32_t bits;
     std::memcpy(&bits, &scale, sizeof bits);
@@ -166,6 +173,50 @@ Arrays base_program(int height, int width) {
   return w.arrays;
 }
 
+// The same with channels in the lanes: every operation that such maps have.
+Arrays pixels_program(int height, int width) {
+  Writer w;
+  const int low = (height + 1) / 2, narrow = (width + 1) / 2;
+  const int image = w.tensor(true, 3, height, width, 1);
+  w.op(OpKind::import_image, -1, -1, image, Function::none, false, false, {});
+  const int a = w.pixels(24, height, width, 1);
+  w.conv(image, a, 3, 24, 3, 1, 1, 1, 1, Function::relu, true);
+  const int b = w.pixels(24, height, width, 0);
+  w.conv(a, b, 24, 24, 3, 1, 1, 1, 3, Function::silu, true, -1, 2);
+  const int sum = w.pixels(24, height, width, 1);
+  w.op(OpKind::add, a, b, sum, Function::relu, false, false, {});
+  const int c = w.pixels(40, low, narrow, 0);
+  w.conv(sum, c, 24, 40, 3, 2, 1, 1, 1, Function::hardswish, true);
+  const int pooled = w.pixels(24, low, narrow, 0);
+  w.op(OpKind::pool, sum, -1, pooled, Function::none, false, false, {0, 3, 3, 2, 2, 1, 1, 1, 1, 0, 1});
+  const int both = w.pixels(64, low, narrow, 0);
+  const std::int64_t parts = static_cast<std::int64_t>(w.arrays.args.size());
+  w.arrays.args.insert(w.arrays.args.end(), {c, pooled});
+  w.op(OpKind::concat, c, -1, both, Function::none, false, false, {parts, 2});
+  const int deep = w.pixels(64, low, narrow, 0);
+  w.conv(both, deep, 64, 64, 5, 1, 2, 1, 64, Function::relu6, false);
+  const int normed = w.pixels(64, low, narrow, 0);
+  w.op(OpKind::affine, deep, -1, normed, Function::gelu_tanh, false, false, {w.weights(64), w.weights(64)});
+  const int squeezed = w.tensor(false, 64, 1, 1, 0);
+  w.op(OpKind::adaptive_pool, normed, -1, squeezed, Function::none, false, false, {1});
+  const int factors = w.tensor(false, 64, 1, 1, 0);
+  w.op(OpKind::linear, squeezed, -1, factors, Function::sigmoid, true, false, {w.weights(64 * 64), w.weights(64)});
+  const int scaled = w.pixels(64, low, narrow, 0);
+  w.op(OpKind::scale, normed, factors, scaled, Function::none, false, false, {});
+  const int thin = w.pixels(24, low, narrow, 0);
+  w.conv(scaled, thin, 64, 24, 1, 1, 0, 1, 1, Function::none, true);
+  const int planes = w.tensor(true, 24, low, narrow, 1);
+  w.op(OpKind::pack, thin, -1, planes, Function::none, false, false, {});
+  const int mixed = w.tensor(true, 12, low, narrow, 0);
+  w.conv(planes, mixed, 24, 12, 3, 1, 1, 1, 1, Function::relu, true);
+  const int again = w.pixels(12, low, narrow, 1);
+  w.op(OpKind::pack, mixed, -1, again, Function::none, false, false, {});
+  const int result = w.tensor(false, 12, 1, 1, 0);
+  w.op(OpKind::adaptive_pool, again, -1, result, Function::none, false, false, {0});
+  w.op(OpKind::export_result, result, -1, -1, Function::none, false, false, {});
+  return w.arrays;
+}
+
 // The same with quantised maps: every operation that they have.
 Arrays int8_program(int height, int width) {
   Writer w;
@@ -289,7 +340,7 @@ int main(int argc, char** argv) {
   const int mutations = argc > 1 ? std::atoi(argv[1]) : 20000;
   std::mt19937_64 random(argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 1u);
   // The second one's image is read where the caller has it.
-  const Arrays bases[] = {base_program(11, 9), base_program(12, 8), int8_program(11, 9)};
+  const Arrays bases[] = {base_program(11, 9), base_program(12, 8), int8_program(11, 9), pixels_program(11, 9)};
   std::vector<Isa> sets;
   for (int i = 0; i < kIsaCount; ++i)
     if (isa_available(static_cast<Isa>(i))) sets.push_back(static_cast<Isa>(i));
@@ -298,7 +349,7 @@ int main(int argc, char** argv) {
       if (!try_program(base, isa, 2)) return std::printf("the program itself was refused\n"), 1;
   int ran = 0;
   for (int n = 0; n < mutations; ++n) {
-    Arrays changed = bases[n % 3];
+    Arrays changed = bases[n % 4];
     for (std::uint64_t changes = 1 + random() % 3; changes > 0; --changes) mutate(changed, random);
     ran += try_program(changed, sets[random() % sets.size()], n % 50 == 0 ? 2 : 1);
   }

@@ -76,7 +76,8 @@ def encode(network: Network, placement: Placement) -> Program:
         if step.output >= 0:
             value = network.values[step.output]
             numbers[step.output] = len(rows)
-            layout = "pixels" if value.codes is not None else "planes" if value.planes else "vector"
+            in_pixels = value.pixels or value.codes is not None
+            layout = "pixels" if in_pixels else "planes" if value.planes else "vector"
             fields = {
                 "element": number("Element", "float32" if value.codes is None else "code8"),
                 "layout": number("Layout", layout),

@@ -156,7 +156,8 @@ def fold_sum(network: Network, sum_: Add) -> None:
 
 def _adding_conv(network: Network, sum_: Add) -> tuple[Conv, int] | None:
     """The convolution that may take over a sum, and the value it has to add."""
-    if sum_.inputs[0] == sum_.inputs[1] or network.values[sum_.output].area == 1:
+    result = network.values[sum_.output]
+    if sum_.inputs[0] == sum_.inputs[1] or result.area == 1 or result.pixels:
         return None
     readers = network.readers()
     producers = {step.output: step for step in network.steps}

@@ -44,6 +44,7 @@ class Value:
     """A feature map of one image. `planes` tells a map in memory from a packed vector (1×1 only).
 
     name: the step of the traced network whose result it is. codes: set where it is kept as bytes.
+    pixels: whether the channels of a pixel lie side by side (`engine/lanes.py`).
     """
 
     channels: int
@@ -53,6 +54,7 @@ class Value:
     planes: bool = True
     halo: int = 0
     codes: Codes | None = None
+    pixels: bool = False
 
     @property
     def area(self) -> int:
@@ -189,7 +191,7 @@ class Linear(Step):
 
 @dataclass
 class Pack(Step):
-    """The same numbers, from planes to a packed vector or back."""
+    """The same numbers in another layout or number type: planes, pixels, a packed vector, codes."""
 
 
 @dataclass
