@@ -62,6 +62,7 @@ PENSTOCK_INLINE V evaluate(Function f, float slope, V v) {
       const V n = e * (e + splat(2.0f));
       return v * (n / (n + splat(2.0f)));
     }
+    case Function::softsign: return v / (splat(1.0f) + magnitude(v));
     default: return v;
   }
 }

@@ -61,6 +61,7 @@ _ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
     nn.Tanh,
     lambda: nn.GELU(approximate="tanh"),
     nn.Mish,
+    nn.Softsign,
 )
 _POOLS: tuple[Callable[[], nn.Module], ...] = (
     lambda: nn.MaxPool2d(2, 2),

@@ -194,7 +194,8 @@ def change_tensors(chance: random.Random, tensors: dict[str, Tensor]) -> None:
     name = chance.choice(sorted(tensors))
     what = chance.randrange(5)
     if what == 0:
-        tensors[name] = tensors[name].to(chance.choice(KINDS))
+        before = tensors[name].real if tensors[name].is_complex() else tensors[name]
+        tensors[name] = before.to(chance.choice(KINDS))
     elif what == 1:
         tensors[name] = torch.zeros([chance.randrange(4) for _ in range(chance.randrange(5))])
     elif what == 2:
