@@ -256,7 +256,7 @@ std::vector<Contestant> contestants(const std::vector<std::string>& wanted, cons
       equals == std::string::npos ? std::vector<std::string>{""} : split(sweep.c_str() + equals + 1);
   std::vector<Contestant> all;
   for (const std::string& name : wanted) {
-    const ConvAlgorithm* const algorithm = find_conv_algorithm(name);
+    const ConvAlgorithm* const algorithm = as_record<ConvAlgorithm>(find_algorithm(name));
     if (!algorithm && name != "auto") {
       std::fprintf(stderr, "no algorithm is named %s\n", name.c_str());
       std::exit(1);

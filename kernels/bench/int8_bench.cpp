@@ -1,4 +1,4 @@
-// Times of int8 convolutions, layer by layer, direct and Winograd.
+// Times of int8 convolutions, layer by layer, as planning chooses and with every algorithm of the list that fits.
 //   int8_bench [m_cifarnet|resnet18|vgg16|others|all] [seconds for each network]
 // GOPS are those of executed work, two for each multiply-accumulate, the weights' gathering included; lists are new every time.
 #include <algorithm>
@@ -71,7 +71,7 @@ std::vector<std::int32_t> random_list(int channels, double density) {
   return all;
 }
 
-Int8PlanPtr make_plan(const Layer& l, Int8Algorithm algorithm) {
+Int8PlanPtr make_plan(const Layer& l, const Int8Algorithm* algorithm) {
   Int8Shape s;
   s.in_channels = l.in;
   s.out_channels = l.out;
@@ -107,15 +107,17 @@ int main(int argc, char** argv) {
   const double seconds = argc > 2 ? std::atof(argv[2]) : 5.0;
   const double densities[] = {1.0, 0.7, 0.5, 0.3};
   std::printf("int8 kernels: %s\n", isa_name(int8_kernels(best_isa()).isa));
+  std::vector<const Int8Algorithm*> algorithms = records<Int8Algorithm>();
+  algorithms.insert(algorithms.begin(), nullptr);  // as planning chooses
   for (const Network& network : kNetworks) {
     if (which != "all" && which != network.name) continue;
     const std::size_t n = network.layers.size();
-    std::vector<Int8PlanPtr> plans[3];
+    std::vector<std::vector<Int8PlanPtr>> plans(algorithms.size());
     std::vector<std::size_t> kinds;
     for (std::size_t i = 0; i < n; ++i)
       for (int r = 0; r < network.layers[i].repeat; ++r) {
         kinds.push_back(i);
-        for (int a = 0; a < 3; ++a) plans[a].push_back(make_plan(network.layers[i], static_cast<Int8Algorithm>(a)));
+        for (std::size_t a = 0; a < algorithms.size(); ++a) plans[a].push_back(make_plan(network.layers[i], algorithms[a]));
       }
     std::vector<std::uint8_t> maps[2];
     for (auto& map : maps) {
@@ -126,12 +128,12 @@ int main(int argc, char** argv) {
     scratch.allocate(16 << 20);
     std::uint8_t* const room = reinterpret_cast<std::uint8_t*>(scratch.data());
     std::vector<std::int32_t> sums(4096);
-    std::vector<Measured> best(n * 4 * 3);
+    std::vector<Measured> best(n * 4 * algorithms.size());
     double passes[4] = {1e9, 1e9, 1e9, 1e9};
     const double start = now();
     for (int round = 0; round < 3 || now() - start < seconds; ++round)
       for (int d = 0; d < 4; ++d)
-        for (int a = 0; a < 3; ++a) {
+        for (std::size_t a = 0; a < algorithms.size(); ++a) {
           double pass = 0;
           for (std::size_t i = 0; i < plans[a].size(); ++i) {
             const Layer& l = network.layers[kinds[i]];
@@ -148,13 +150,14 @@ int main(int argc, char** argv) {
             task.sums = sums.data();
             const Int8Plan& plan = *plans[a][i];
             const double t0 = now();
+            decide_int8(plan, task);
             begin_int8(plan, task, room);
             run_int8(plan, task, 0, 0, int8_units(plan, task, 0), 0, room);
             const double t1 = now();
             run_int8(plan, task, 1, 0, int8_units(plan, task, 1), 0, room);
             end_int8(plan, task, room);
             const double t2 = now();
-            Measured& m = best[(kinds[i] * 4 + static_cast<std::size_t>(d)) * 3 + static_cast<std::size_t>(a)];
+            Measured& m = best[(kinds[i] * 4 + static_cast<std::size_t>(d)) * algorithms.size() + a];
             m.seconds = std::min(m.seconds, t2 - t0);
             m.gather = std::min(m.gather, t1 - t0);
             m.macs = int8_macs(plan, task);
@@ -163,14 +166,16 @@ int main(int argc, char** argv) {
           }
           if (a == 0) passes[d] = std::min(passes[d], pass);
         }
-    std::printf("%s: GOPS as chosen | direct / Winograd (share of gathering) at d = 1, 0.7, 0.5, 0.3\n", network.name);
+    std::printf("%s: GOPS as chosen |", network.name);
+    for (std::size_t a = 1; a < algorithms.size(); ++a) std::printf(" %s", algorithms[a]->name);
+    std::printf(" (share of gathering) at d = 1, 0.7, 0.5, 0.3\n");
     for (std::size_t i = 0; i < n; ++i) {
       const Layer& l = network.layers[i];
       std::printf("%dx%d/%d %4d->%-4d %3dx%-3d", l.kernel, l.kernel, l.stride, l.in, l.out, l.size, l.size);
       for (std::size_t d = 0; d < 4; ++d) {
-        const Measured* const m = &best[(i * 4 + d) * 3];
+        const Measured* const m = &best[(i * 4 + d) * algorithms.size()];
         std::printf("  %4.0f |", 2e-9 * static_cast<double>(m[0].macs) / m[0].seconds);
-        for (int a = 1; a < 3; ++a)
+        for (std::size_t a = 1; a < algorithms.size(); ++a)
           if (m[a].macs)
             std::printf(" %4.0f (%2.0f%%)", 2e-9 * static_cast<double>(m[a].macs) / m[a].seconds, 100 * m[a].gather / m[a].seconds);
           else std::printf("    -      ");

@@ -147,9 +147,9 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
       plan->taps_in_place.push_back(shape.input.origin() + y * shape.input.pitch() + x);
     }
   }
-  for (const ConvAlgorithm& one : conv_algorithms()) {
-    const bool wanted = algorithm ? &one == algorithm : one.element == shape.element && one.fits(shape) && one.suits(*plan);
-    if (wanted) plan->ready.push_back(&one);
+  for (const ConvAlgorithm* one : records<ConvAlgorithm>()) {
+    const bool wanted = algorithm ? one == algorithm : one->element == shape.element && one->fits(shape) && one->suits(*plan);
+    if (wanted) plan->ready.push_back(one);
   }
   if (plan->ready.empty()) {
     error = "convolution: no algorithm suits this shape and element type";

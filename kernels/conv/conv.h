@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "conv/algorithm.h"
 #include "machine/machine.h"
 #include "run/planes.h"
 #include "run/schema.h"
@@ -85,11 +86,9 @@ struct ConvScratchFloats {
   std::size_t spare = 0;  // of ConvTask::spare, used at most
 };
 
-// One way to compute a convolution. The list of them is conv/algorithms.cpp.
-struct ConvAlgorithm {
-  const char* name;
-  Element element;    // what it computes on
-  const char* needs;  // of a shape, in words
+// One way to compute a convolution of floats. The list of them is conv/algorithms.cpp.
+struct ConvAlgorithm : Algorithm {
+  static constexpr Element kElement = Element::float32;
   bool (*fits)(const ConvShape& shape);
   // Whether automatic planning makes it ready.
   bool (*suits)(const ConvPlan& plan);
@@ -108,11 +107,6 @@ struct ConvAlgorithm {
   // Makes what the task reads and planning has left for the first task that does. Null: nothing is left.
   void (*complete)(const ConvPlan& plan, const ConvTask& task) = nullptr;
 };
-
-// All of them. Programs name one by its place in the list, counted from 1; 0 leaves the choice to the planner.
-const std::vector<ConvAlgorithm>& conv_algorithms();
-// Null when there is none of that name.
-const ConvAlgorithm* find_conv_algorithm(const std::string& name);
 
 struct ConvPlanDelete {  // plans look immutable: any number of threads may run tasks of one
   void operator()(ConvPlan* plan) const;

@@ -153,7 +153,16 @@ bool direct_suits(const ConvPlan& plan) {
 }
 
 // Pixels are read in place; any shape.
-const ConvAlgorithm kDirect = {"direct",   Element::float32, "any shape", fits_any,   suits,   cost,   plan_direct,
-                               scratch_of, stages,           units,       run_direct, nullptr, nullptr};
+const ConvAlgorithm kDirect = {{"direct", Element::float32, "any shape"},
+                               fits_any,
+                               suits,
+                               cost,
+                               plan_direct,
+                               scratch_of,
+                               stages,
+                               units,
+                               run_direct,
+                               nullptr,
+                               nullptr};
 
 }  // namespace penstock

@@ -86,7 +86,16 @@ bool fetches_later(const ConvPlan&) { return true; }
 }  // namespace
 
 // Pixels are read in place, with outputs in the lanes.
-const ConvAlgorithm kOutputs = {"outputs",  Element::float32, "one group", fits,        suits,   cost,         plan_outputs,
-                                scratch_of, one_stage,        units,       run_outputs, nullptr, fetches_later};
+const ConvAlgorithm kOutputs = {{"outputs", Element::float32, "one group"},
+                                fits,
+                                suits,
+                                cost,
+                                plan_outputs,
+                                scratch_of,
+                                one_stage,
+                                units,
+                                run_outputs,
+                                nullptr,
+                                fetches_later};
 
 }  // namespace penstock

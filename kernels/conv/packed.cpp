@@ -78,7 +78,16 @@ void run_packed(const ConvPlan& plan, const ConvTask& task, int, int unit_begin,
 }  // namespace
 
 // Pixels are copied tap by tap, then a matrix product; any shape.
-const ConvAlgorithm kPacked = {"packed",   Element::float32, "any shape", fits_any,   suits,   cost,   plan_packed,
-                               scratch_of, one_stage,        units,       run_packed, nullptr, nullptr};
+const ConvAlgorithm kPacked = {{"packed", Element::float32, "any shape"},
+                               fits_any,
+                               suits,
+                               cost,
+                               plan_packed,
+                               scratch_of,
+                               one_stage,
+                               units,
+                               run_packed,
+                               nullptr,
+                               nullptr};
 
 }  // namespace penstock

@@ -93,8 +93,6 @@ LaterRows later_rows(const ConvTask& task, int unit, int units);
 
 bool weights_are_far(const ConvPlan& plan);
 
-// Costs are an order of preference, as measured; see the algorithms' own files.
-constexpr double kNever = 1e300;
 inline bool fits_any(const ConvShape&) { return true; }
 inline int one_stage(const ConvPlan&, const ConvTask&) { return 1; }
 

@@ -145,18 +145,17 @@ bool rows_suit(const ConvPlan& plan) {
 }
 
 // Winograd down the rows only.
-const ConvAlgorithm kWinogradRows = {"winograd_rows",
-                                     Element::float32,
-                                     "a 3x3 kernel with stride 1 or 2 or 7x7 with stride 2, dilation 1 and one group",
-                                     fits,
-                                     rows_suit,
-                                     cost,
-                                     plan_rows,
-                                     scratch_of,
-                                     one_stage,
-                                     units,
-                                     run_rows,
-                                     takes_bare,
-                                     nullptr};
+const ConvAlgorithm kWinogradRows = {
+    {"winograd_rows", Element::float32, "a 3x3 kernel with stride 1 or 2 or 7x7 with stride 2, dilation 1 and one group"},
+    fits,
+    rows_suit,
+    cost,
+    plan_rows,
+    scratch_of,
+    one_stage,
+    units,
+    run_rows,
+    takes_bare,
+    nullptr};
 
 }  // namespace penstock

@@ -316,9 +316,7 @@ void complete(const ConvPlan& plan, const ConvTask& task) {
 
 template <int kTile>
 constexpr ConvAlgorithm algorithm(const char* name) {
-  return {name,
-          Element::float32,
-          "a 3x3 kernel with stride 1, dilation 1 and one group",
+  return {{name, Element::float32, "a 3x3 kernel with stride 1, dilation 1 and one group"},
           fits,
           suits<kTile>,
           cost,

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "conv/algorithm.h"
 #include "int8/pixels.h"
 #include "machine/cpu.h"
 #include "ops/ops.h"
@@ -25,18 +26,45 @@ struct Int8Shape {
   float slope = 0.0f;
 };
 
-enum class Int8Algorithm : int { automatic = 0, direct = 1, winograd = 2, depthwise = 3 };
-
 struct Int8Plan;
+struct Int8Run;
+struct Int8Scratch;
+class Int8Room;
+
+// One way to compute a convolution of codes: a row of the list in conv/algorithms.cpp. A task has two stages. The first gathers the
+// weights of the active channels, unless the task skips nothing and the plan keeps them packed; the second multiplies.
+struct Int8Algorithm : Algorithm {
+  static constexpr Element kElement = Element::code8;
+  // Whether it can compute the layer, and whether automatic planning makes it ready if it can.
+  bool (*fits)(const Int8Plan& plan);
+  bool (*suits)(const Int8Plan& plan);
+  // The cost of one image with these active channels, relative to the other ready algorithms.
+  double (*cost)(const Int8Plan& plan, int in_count, int out_count);
+  // Bytes of the gathered weights of so many active inputs and vectors of outputs, in one group.
+  std::size_t (*weight_bytes)(const Int8Plan& plan, int in_count, int vectors);
+  // Scratch of one thread, and the units of the second stage. `most_thread_bytes` also serves tasks with fewer channels.
+  void (*lay_out)(const Int8Plan& plan, int in_count, int out_count, int threads, Int8Room& room, Int8Scratch& lay);
+  std::size_t (*most_thread_bytes)(const Int8Plan& plan, const Int8Scratch& lay);
+  // The first stage: its units, and one of them.
+  int (*gather_units)(const Int8Run& run);
+  void (*gather)(const Int8Run& run, int unit, int member, std::uint8_t* to);
+  // One unit of the second stage.
+  void (*run)(const Int8Run& run, int unit, int member);
+  // Whether vectors of outputs hold channels of several groups. If not, each group begins a vector of its own.
+  bool mixes_groups = false;
+};
+extern const Int8Algorithm kInt8Direct, kInt8Winograd, kInt8Depthwise;
+
 struct FreeInt8Plan {
   void operator()(Int8Plan* plan) const;
 };
 using Int8PlanPtr = std::unique_ptr<Int8Plan, FreeInt8Plan>;
 
 // weights [out][in / groups][kh][kw]; scales: what one unit of each output's sum stands for, input scale included; bias
-// (may be null) in real numbers. Null, and why, if the shape makes no sense or a sum could pass 2^31.
+// (may be null) in real numbers. `algorithm` is the one to use, or null for those that suit. Null, and why, if the shape makes no
+// sense, the algorithm does not fit it, or a sum could pass 2^31.
 Int8PlanPtr plan_int8(const Int8Shape& shape, const std::int8_t* weights, const float* scales, const float* bias, Isa isa,
-                      Int8Algorithm algorithm, std::string& why);
+                      const Int8Algorithm* algorithm, std::string& why);
 
 // Rows that somebody will read later, `bytes` each and as far apart: those in the list, or the first `count` if there is none.
 struct Int8Fetch {
@@ -59,15 +87,15 @@ struct Int8Task {
   std::int32_t* sums = nullptr;      // receives the sum of |q - zero| of each output in the list; may be null
   const Int8Fetch* later = nullptr;  // fetched while this task multiplies
   int later_count = 0;
+  const Int8Algorithm* algorithm = nullptr;  // what decide_int8 has taken
 };
 
 // Bytes of scratch for at most so many active channels.
 std::size_t int8_scratch(const Int8Plan& plan, int in_count, int out_count, int threads);
-Int8Algorithm int8_algorithm(const Int8Plan& plan, int in_count, int out_count);
-const char* int8_algorithm_name(Int8Algorithm algorithm);
 
-// In this order: begin, every unit of each stage (units of one stage in any order, on any thread), end.
+// In this order: decide (which takes the cheapest ready algorithm for the task's numbers of active channels), begin, every unit of each stage (units of one stage in any order, on any thread), end.
 // `scratch` is 64-byte aligned and the same throughout.
+void decide_int8(const Int8Plan& plan, Int8Task& task);
 void begin_int8(const Int8Plan& plan, const Int8Task& task, std::uint8_t* scratch);
 int int8_stages(const Int8Plan& plan, const Int8Task& task);
 int int8_units(const Int8Plan& plan, const Int8Task& task, int stage);

@@ -56,21 +56,38 @@ struct Int8Scratch {
   std::ptrdiff_t position;  // Winograd: words from one position to the next in `transformed`
 };
 
+constexpr std::size_t round_bytes(std::size_t n) { return (n + 63) / 64 * 64; }
+
+// Hands out scratch from the front, in whole cache lines.
+class Int8Room {
+ public:
+  std::size_t take(std::size_t bytes) {
+    const std::size_t here = taken_;
+    taken_ += round_bytes(bytes);
+    return here;
+  }
+  std::size_t taken() const { return taken_; }
+
+ private:
+  std::size_t taken_ = 0;
+};
+
 struct Int8Kernels;
 
 struct Int8Plan {
   Int8Shape shape;
   const Int8Kernels* kernels;
-  Int8Algorithm algorithm;  // automatic, or the only one to be used
-  bool image_rows;          // a kernel row of an image is one run of bytes, and counts as one tap
-  int taps, inputs;         // taps, and inputs of each, in a group
-  int row;                  // bytes from one row of weights to the next
-  bool winograd_fits;
-  ConvBuffer weights;  // int8 [group][input][tap][row]
-  // Gathered for all channels, by the first task that skips none: direct, Winograd; depthwise only the first.
-  mutable ConvBuffer packed[2];
-  std::size_t packed_bytes[2] = {0, 0};  // 0: there is none
-  FirstUse first_use[2];
+  std::vector<const Int8Algorithm*> ready;
+  std::int64_t sum_bound;  // the largest |A| of docs/int8.md over all outputs
+  bool image_rows;         // a kernel row of an image is one run of bytes, and counts as one tap
+  int taps, inputs;        // taps, and inputs of each, in a group
+  int row;                 // bytes from one row of weights to the next
+  ConvBuffer weights;      // int8 [group][input][tap][row]
+  // Gathered for all channels, by the first task that skips none, for the algorithm that such a task takes.
+  mutable ConvBuffer packed;
+  const Int8Algorithm* packed_for = nullptr;
+  std::size_t packed_bytes = 0;
+  FirstUse first_use;
   std::vector<float> scales, bias;
   std::vector<std::int32_t> tap_sums;  // [input][out channel], where the input's zero point is not 0
   std::int64_t bytes = 0;
@@ -118,7 +135,6 @@ class Int8Fetcher {
 struct Int8Run {
   const Int8Plan& plan;
   const Int8Task& task;
-  Int8Algorithm algorithm;
   Int8Scratch lay;
   std::uint8_t* scratch;
   Int8Fetcher* fetcher = nullptr;  // may be null
@@ -143,12 +159,22 @@ struct Int8Kernels {
 
 // plan_int8 with kernels that are given.
 Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Int8Shape& shape, const std::int8_t* weights, const float* scales,
-                           const float* bias, Int8Algorithm algorithm, std::string& why);
+                           const float* bias, const Int8Algorithm* algorithm, std::string& why);
 // Room for the weights of all channels, gathered once, for tasks that skip none.
 void plan_packing(Int8Plan& plan);
 
-// Winograd's tiles that are transformed and multiplied together, for so many active inputs.
-int winograd_unit_tiles(const Int8Plan& plan, int in_count, int threads);
+// What direct and depthwise share: units of whole output rows, whose input is copied first where `copies` says so, `pixel` bytes
+// for each of its pixels.
+void lay_out_rows(const Int8Plan& plan, int threads, bool copies, std::size_t pixel, Int8Room& room, Int8Scratch& lay);
+std::size_t most_row_bytes(const Int8Plan& plan, const Int8Scratch& lay);
+// What direct and Winograd share: gathering `size` inputs at a time, in units of inputs or, where there are several, of groups.
+int gather_units(const Int8Run& run, int size);
+void gather_unit(const Int8Run& run, int unit, int member, int size, bool with_transform, std::uint8_t* to);
+inline bool all_active(const Int8Plan& plan, int in_count, int out_count) {
+  return in_count == plan.shape.in_channels && out_count == plan.shape.out_channels;
+}
+// Whether every output reads the one input of its number.
+bool is_depthwise(const Int8Plan& plan);
 
 constexpr int kInt8MostTaps = 256;
 
@@ -158,7 +184,5 @@ void set_limits(Int8Finish& finish, Function function, float slope, Quantised ou
 // A macro's value as text.
 #define PENSTOCK_TEXT(x) PENSTOCK_TEXT_NOW(x)
 #define PENSTOCK_TEXT_NOW(x) #x
-
-constexpr std::size_t round_bytes(std::size_t n) { return (n + 63) / 64 * 64; }
 
 }  // namespace penstock

@@ -12,8 +12,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::int64_t kWinogradBound = std::int64_t{1} << 25;  // docs/int8.md
-constexpr std::int64_t kMostPixels = 1 << 22;                   // sums of codes stay within int32
+constexpr std::int64_t kMostPixels = 1 << 22;  // sums of codes stay within int32
 
 bool positive(int value) { return value >= 1 && value <= (1 << 16); }
 
@@ -97,6 +96,11 @@ void order_weights(const std::int8_t* from, int out, const std::vector<std::int6
 
 }  // namespace
 
+bool is_depthwise(const Int8Plan& plan) {
+  const Int8Shape& s = plan.shape;
+  return s.groups == s.in_channels && s.groups == s.out_channels && s.in_channels > kImageChannels;
+}
+
 void FreeInt8Plan::operator()(Int8Plan* plan) const { delete plan; }
 
 void set_limits(Int8Finish& f, Function function, float slope, Quantised out) {
@@ -111,12 +115,12 @@ void set_limits(Int8Finish& f, Function function, float slope, Quantised out) {
 }
 
 Int8PlanPtr plan_int8(const Int8Shape& s, const std::int8_t* weights, const float* scales, const float* bias, Isa isa,
-                      Int8Algorithm algorithm, std::string& why) {
+                      const Int8Algorithm* algorithm, std::string& why) {
   return plan_int8_with(int8_kernels(isa), s, weights, scales, bias, algorithm, why);
 }
 
 Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Int8Shape& s, const std::int8_t* weights, const float* scales,
-                           const float* bias, Int8Algorithm algorithm, std::string& why) {
+                           const float* bias, const Int8Algorithm* algorithm, std::string& why) {
   why = check_shape(s);
   if (!why.empty()) return nullptr;
   const int in = s.in_channels / s.groups, out = s.out_channels / s.groups, area = s.kernel_h * s.kernel_w;
@@ -138,14 +142,13 @@ Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Int8Shape& s, const
   plan.taps = plan.image_rows ? s.kernel_h : area;
   plan.inputs = plan.image_rows ? s.kernel_w * in : in;
   plan.row = (out + 15) / 16 * 16;
-  plan.winograd_fits = s.kernel_h == 3 && s.kernel_w == 3 && s.stride_h == 1 && s.stride_w == 1 && s.dilation_h == 1 &&
-                       s.dilation_w == 1 && s.groups == 1 && s.in_channels > kImageChannels && bound < kWinogradBound;
-  const bool is_depthwise = s.groups == s.in_channels && out == 1 && s.in_channels > kImageChannels;
-  if ((algorithm == Int8Algorithm::winograd && !plan.winograd_fits) || (algorithm == Int8Algorithm::depthwise && !is_depthwise)) {
-    why = "the algorithm does not fit this shape";
+  plan.sum_bound = bound;
+  if (algorithm && !algorithm->fits(plan)) {
+    why = std::string(algorithm->name) + " needs " + algorithm->needs;
     return nullptr;
   }
-  plan.algorithm = algorithm == Int8Algorithm::automatic && is_depthwise ? Int8Algorithm::depthwise : algorithm;
+  for (const Int8Algorithm* one : records<Int8Algorithm>())
+    if (algorithm ? one == algorithm : one->fits(plan) && one->suits(plan)) plan.ready.push_back(one);
 
   const std::size_t bytes = static_cast<std::size_t>(s.groups) * static_cast<std::size_t>(plan.inputs) *
                             static_cast<std::size_t>(plan.taps) * static_cast<std::size_t>(plan.row);
@@ -178,47 +181,8 @@ Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Int8Shape& s, const
   return made;
 }
 
-namespace {
-
-// Cycles of a task, roughly, for a 3x3 layer of stride 1. Fitted to layers on AVX512-VNNI and AVX2; only their order counts.
-double direct_cycles(const Int8Plan& plan, int in_count, int out_count, bool packed) {
-  const Int8Kernels& k = *plan.kernels;
-  const double vectors = (out_count + k.lanes - 1) / k.lanes, groups = (in_count + k.group - 1) / k.group;
-  const double pixels = static_cast<double>(plan.shape.output.width) * plan.shape.output.height;
-  const double gathering = packed ? 0.0 : 6.0;
-  const double product = k.group > 2 ? 0.5 : 0.8;  // words take a multiplication and a sum
-  return vectors * (9.0 * groups * (product * pixels + gathering) + 6.0 * pixels);
-}
-
-double winograd_cycles(const Int8Plan& plan, int in_count, int out_count, bool packed) {
-  const Int8Kernels& k = *plan.kernels;
-  const double vectors = (out_count + k.lanes - 1) / k.lanes, pairs = (in_count + 1) / 2;
-  const double panels = (out_count + k.lanes * k.most_vectors - 1) / (k.lanes * k.most_vectors);
-  const double tiles = (plan.shape.output.width + 3) / 4 * ((plan.shape.output.height + 3) / 4);
-  const double units = std::ceil(tiles / winograd_unit_tiles(plan, in_count, 1));
-  const double multiply = vectors * tiles * 36.0 * pairs * 0.55 + 36.0 * panels * tiles / 6.0 * 45.0;
-  const double transforms = tiles * (150.0 * std::ceil(in_count / (2.0 * k.lanes)) + 230.0 * vectors);
-  const double filters = packed ? 0.0 : pairs * vectors * 90.0;
-  // Every unit reads all transformed filters: at 48 bytes a cycle what fits the second cache, at 10 what does not.
-  constexpr double kNear = 768 << 10;
-  const double bytes = 36.0 * pairs * vectors * 4.0 * k.lanes;
-  const double reading = units * (std::min(bytes, kNear) / 48.0 + std::max(0.0, bytes - kNear) / 10.0);
-  return multiply + transforms + filters + reading;
-}
-
-}  // namespace
-
-Int8Algorithm int8_algorithm(const Int8Plan& plan, int in_count, int out_count) {
-  if (plan.algorithm != Int8Algorithm::automatic) return plan.algorithm;
-  if (!plan.winograd_fits || in_count < 8 || out_count < 8) return Int8Algorithm::direct;
-  const bool packed = in_count == plan.shape.in_channels && out_count == plan.shape.out_channels;
-  const bool winograd = winograd_cycles(plan, in_count, out_count, packed) < direct_cycles(plan, in_count, out_count, packed);
-  return winograd ? Int8Algorithm::winograd : Int8Algorithm::direct;
-}
-
-const char* int8_algorithm_name(Int8Algorithm algorithm) {
-  constexpr const char* kNames[] = {"automatic", "int8 direct", "int8 winograd", "int8 depthwise"};
-  return kNames[static_cast<int>(algorithm)];
+void decide_int8(const Int8Plan& plan, Int8Task& task) {
+  task.algorithm = cheapest(plan.ready, plan, task.in_count, task.out_count);
 }
 
 std::int64_t int8_plan_bytes(const Int8Plan& plan) { return plan.bytes; }

@@ -244,12 +244,10 @@ NB_MODULE(_native, module) {
     numbers[row->name] = nb::tuple(names);
   }
   module.attr("SCHEMA") = numbers;
-  nb::list algorithms;
-  algorithms.append("automatic");
-  for (const ConvAlgorithm& algorithm : conv_algorithms()) algorithms.append(algorithm.name);
-  // In the order of Int8Algorithm.
-  for (const char* name : {"int8 automatic", "int8 direct", "int8 winograd", "int8 depthwise"}) algorithms.append(name);
-  module.attr("ALGORITHMS") = nb::tuple(algorithms);
+  nb::list algorithm_names;
+  algorithm_names.append("automatic");
+  for (const Algorithm* algorithm : algorithms()) algorithm_names.append(algorithm->name);
+  module.attr("ALGORITHMS") = nb::tuple(algorithm_names);
   module.attr("CORE") = this_core().name;
   module.def(
       "isa_names",

@@ -99,31 +99,32 @@ void Loader::load_conv(Op& op, Row f, Row p) {
   } else {
     check(op.after == Function::none, "a function after an addition that is not there");
   }
+  const std::vector<const Algorithm*>& list = algorithms();
+  const int number_given = number(p[ConvField::algorithm], 0, static_cast<int>(list.size()), "algorithm");
+  const Algorithm* const given = number_given == 0 ? nullptr : list[static_cast<std::size_t>(number_given) - 1];
+  check(given == nullptr || given->element == in.element, "the algorithm is for another type of element");
   if (codes) {
     check(op.in2 < 0, "a convolution of codes adds nothing");
     const float* const scales = weights(p[ConvField::weight_scales], out.channels, "scales");
-    return plan_later(row * out.channels, [this, s, kernel, scales, bias](Op& later) -> std::string {
+    return plan_later(row * out.channels, [this, s, kernel, scales, bias, given](Op& later) -> std::string {
       const Tensor &from = at(later.in), &to = at(later.out);
       std::string why;
       later.int8 = plan_int8(int8_shape(s, from.quantised, to.quantised), reinterpret_cast<const std::int8_t*>(kernel), scales,
-                             bias, program_->machine.isa, Int8Algorithm::automatic, why);
+                             bias, program_->machine.isa, as_record<Int8Algorithm>(given), why);
       if (later.int8 == nullptr) return why;
       later.scratch = scratch_for(later, from.channels, to.channels, 1);
       return later.scratch.shared <= kMaxTensorFloats ? "" : "scratch too large";
     });
   }
-  const std::vector<ConvAlgorithm>& list = conv_algorithms();
-  const int number_given = number(p[ConvField::algorithm], 0, static_cast<int>(list.size()), "algorithm");
-  const ConvAlgorithm* const algorithm = number_given == 0 ? nullptr : &list[static_cast<std::size_t>(number_given) - 1];
   if (op.in2 >= 0) {
     op.after_slope = op.eps;
     op.chunk = static_cast<int>(
         std::clamp<std::int64_t>(program_->machine.tuning.add_chunk_floats / out.step() / 12 * 12, 12, out.channels + 11));
     op.scratch.chunk = round_to_line(op.chunk * out.step() + kVectorSlack);
   }
-  plan_later(row * out.channels, [this, s, kernel, bias, algorithm](Op& later) -> std::string {
+  plan_later(row * out.channels, [this, s, kernel, bias, given](Op& later) -> std::string {
     std::string why;
-    later.plan = plan_conv(s, kernel, bias, program_->machine, algorithm, why);
+    later.plan = plan_conv(s, kernel, bias, program_->machine, as_record<ConvAlgorithm>(given), why);
     if (later.plan == nullptr) return why;
     later.scratch = scratch_for(later, at(later.in).channels, at(later.out).channels, 1);
     return later.scratch.shared + later.scratch.thread <= kMaxTensorFloats ? "" : "scratch too large";

@@ -244,7 +244,7 @@ bool Runtime::Walk::conv(const Op& op) {
                 program_.is_bare(op.in) ? Layout::bare : Layout::planes};
   if (op.layer >= 0 && (macs_ || active_)) note_conv(op, conv_macs(*op.plan, task), count);
   decide_conv(*op.plan, task);
-  if (algorithms_ && op.layer >= 0) algorithms_[op.layer] = static_cast<int>(task.algorithm - conv_algorithms().data()) + 1;
+  if (algorithms_ && op.layer >= 0) algorithms_[op.layer] = algorithm_number(*task.algorithm);
   if (op.in2 >= 0) {
     conv_add(op, task);
     return true;

@@ -4,9 +4,6 @@
 namespace penstock {
 namespace {
 
-// The int8 algorithms are numbered after the float32 ones, as in the list of names (binding.cpp).
-int first_int8_algorithm() { return static_cast<int>(conv_algorithms().size()) + 1; }
-
 bool is_curve(Function f) { return f == Function::silu || f == Function::gelu || f == Function::hardswish; }
 
 }  // namespace
@@ -85,8 +82,8 @@ bool Runtime::Walk::conv_codes(const Op& op) {
                 nullptr,
                 0};
   if (op.layer >= 0 && (macs_ || active_)) note_conv(op, int8_macs(*op.int8, task), outputs.count);
-  if (algorithms_ && op.layer >= 0)
-    algorithms_[op.layer] = first_int8_algorithm() + static_cast<int>(int8_algorithm(*op.int8, in.count, outputs.count));
+  decide_int8(*op.int8, task);
+  if (algorithms_ && op.layer >= 0) algorithms_[op.layer] = algorithm_number(*task.algorithm);
   if (outputs.count == 0) return true;
   add_upcoming_codes(op, task);
   std::uint8_t* const room = reinterpret_cast<std::uint8_t*>(scratch(op));

@@ -298,8 +298,8 @@ int main(int argc, char** argv) {
       const Isa isa = static_cast<Isa>(i);
       if (!isa_available(isa)) continue;
       failed += !check(c, isa, nullptr), ++ran;
-      for (const ConvAlgorithm& algorithm : conv_algorithms())
-        if (algorithm.fits(c.shape)) failed += !check(c, isa, &algorithm), ++ran;
+      for (const ConvAlgorithm* algorithm : records<ConvAlgorithm>())
+        if (algorithm->fits(c.shape)) failed += !check(c, isa, algorithm), ++ran;
     }
   }
   std::printf("%d convolutions checked, %d failed\n", ran, failed);

@@ -130,7 +130,7 @@ int code_of(const Int8Shape& s, std::int64_t sum, float k, float b) {
   return static_cast<int>(std::nearbyint(std::min(std::max(y, low), high))) + s.out.zero;
 }
 
-bool check(const Case& c, const Int8Kernels& kernels, Int8Algorithm algorithm, int threads, bool with_gain) {
+bool check(const Case& c, const Int8Kernels& kernels, const Int8Algorithm* algorithm, int threads, bool with_gain) {
   const Int8Shape& s = c.shape;
   std::string why;
   const Int8PlanPtr plan = plan_int8_with(kernels, s, c.weights.data(), c.scales.data(), c.bias.data(), algorithm, why);
@@ -159,13 +159,15 @@ bool check(const Case& c, const Int8Kernels& kernels, Int8Algorithm algorithm, i
                 threads,
                 sums.data(),
                 nullptr,
-                0};
+                0,
+                nullptr};
   // What is fetched for later changes nothing.
   const Int8Fetch later[] = {{c.input.data(), 40, c.out.data(), out_count}, {c.input.data(), 200, nullptr, 3}};
   if (g_random() % 2 == 0) {
     task.later = later;
     task.later_count = 2;
   }
+  decide_int8(*plan, task);
   begin_int8(*plan, task, scratch.get());
   for (int stage = 0; stage < int8_stages(*plan, task); ++stage)
     for (int unit = int8_units(*plan, task, stage) - 1; unit >= 0; --unit)
@@ -203,9 +205,9 @@ bool check(const Case& c, const Int8Kernels& kernels, Int8Algorithm algorithm, i
           std::printf(
               "%s %s: %d->%d %dx%d/%d,%d groups %d on %dx%d, %d of %d active, function %d, zeros %d %d: output %d at %d,%d is %d, "
               "expected %d\n",
-              kernels.name, int8_algorithm_name(int8_algorithm(*plan, in_count, out_count)), s.in_channels, s.out_channels,
-              s.kernel_h, s.kernel_w, s.stride_h, s.stride_w, s.groups, s.input.height, s.input.width, in_count, out_count,
-              static_cast<int>(s.function), s.in.zero, s.out.zero, o, y, x, got, wanted);
+              kernels.name, task.algorithm->name, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w, s.stride_h, s.stride_w,
+              s.groups, s.input.height, s.input.width, in_count, out_count, static_cast<int>(s.function), s.in.zero, s.out.zero, o,
+              y, x, got, wanted);
           return false;
         }
       }
@@ -225,6 +227,12 @@ bool check(const Case& c, const Int8Kernels& kernels, Int8Algorithm algorithm, i
     }
   }
   return true;
+}
+
+bool algorithm_fits(const Case& c, const Int8Kernels& kernels, const Int8Algorithm& algorithm) {
+  std::string why;
+  const Int8PlanPtr plan = plan_int8_with(kernels, c.shape, c.weights.data(), c.scales.data(), c.bias.data(), nullptr, why);
+  return plan != nullptr && algorithm.fits(*plan);
 }
 
 // A set that computes something else than the baseline is passed over.
@@ -257,31 +265,29 @@ int main(int argc, char** argv) {
     for (const Int8Kernels* table : int8_tables(static_cast<Isa>(i)))
       if (std::find(sets.begin(), sets.end(), table) == sets.end()) sets.push_back(table);
   }
-  int winograd = 0;
+  int ran = 0;
   for (int i = 0; i < cases; ++i) {
     g_random.seed(seed + static_cast<unsigned>(i) * 7919u);
     const Case c = random_case();
-    const Int8Shape& s = c.shape;
     const bool gain = between(0, 1) == 1;
     const int threads = between(1, 3);
-    const bool tiles = s.kernel_h == 3 && s.kernel_w == 3 && s.stride_h == 1 && s.stride_w == 1 && s.dilation_h == 1 &&
-                       s.dilation_w == 1 && s.groups == 1 && s.in_channels > kImageChannels;
-    for (const Int8Kernels* kernels : sets) {
-      bool good = check(c, *kernels, Int8Algorithm::automatic, threads, gain);
-      if (tiles && good) good = check(c, *kernels, Int8Algorithm::winograd, threads, gain), ++winograd;
-      if (good) good = check(c, *kernels, Int8Algorithm::direct, threads, gain);
-      if (!good) {
+    std::vector<const Int8Algorithm*> all = records<Int8Algorithm>();
+    all.push_back(nullptr);  // as planning chooses
+    for (const Int8Kernels* kernels : sets)
+      for (const Int8Algorithm* algorithm : all) {
+        if (algorithm && !algorithm_fits(c, *kernels, *algorithm)) continue;
+        ++ran;
+        if (check(c, *kernels, algorithm, threads, gain)) continue;
         std::printf("case %d of seed %u failed\n", i, seed);
         return 1;
       }
-    }
   }
   for (const Int8Kernels* kernels : sets)
     if (!check_fall_back(*kernels)) {
       std::printf("%s: the fall-back does not work\n", kernels->name);
       return 1;
     }
-  std::printf("%d cases, %d of them with Winograd, equal on", cases, winograd);
+  std::printf("%d cases, %d convolutions, equal on", cases, ran);
   for (const Int8Kernels* kernels : sets) std::printf(" %s", kernels->name);
   std::printf("\n");
   return 0;

@@ -1,0 +1,92 @@
+// Winograd's F(4x4, 3x3) on codes, exact in whole numbers (docs/int8.md). The kernels are winograd.inl and filters.inl.
+#include <algorithm>
+#include <cmath>
+
+#include "int8/kernels.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::int64_t kSumBound = std::int64_t{1} << 25;  // docs/int8.md
+constexpr std::size_t kUnitBytes = 400 << 10;              // transformed input and products of a unit
+constexpr int kFewChannels = 8;                            // with fewer the transforms do not pay
+
+bool fits(const Int8Plan& plan) {
+  const Int8Shape& s = plan.shape;
+  return s.kernel_h == 3 && s.kernel_w == 3 && s.stride_h == 1 && s.stride_w == 1 && s.dilation_h == 1 && s.dilation_w == 1 &&
+         s.groups == 1 && s.in_channels > kImageChannels && plan.sum_bound < kSumBound;
+}
+bool suits(const Int8Plan&) { return true; }
+
+int tiles_of(const Int8Plan& plan) { return (plan.shape.output.width + 3) / 4 * ((plan.shape.output.height + 3) / 4); }
+int padded_words(const Int8Kernels& k, int in_count) { return (in_count + 2 * k.lanes - 1) / (2 * k.lanes) * 2 * k.lanes; }
+
+// Tiles that are transformed and multiplied together, for so many active inputs.
+int unit_tiles(const Int8Plan& plan, int in_count, int threads) {
+  const Int8Kernels& k = *plan.kernels;
+  const int tiles = tiles_of(plan);
+  const std::size_t tile =
+      72 * static_cast<std::size_t>(padded_words(k, in_count)) + 36 * 4 * static_cast<std::size_t>(k.lanes * k.most_vectors);
+  int most = static_cast<int>(std::clamp<std::size_t>(kUnitBytes / tile, 12, 1 << 16));
+  if (threads > 1) most = std::min(most, std::max(4, (tiles + 2 * threads - 1) / (2 * threads)));
+  const int units = (tiles + most - 1) / most;
+  return (tiles + units - 1) / units;
+}
+
+// Cycles of a task, roughly, to be compared with those of the direct algorithm.
+double cost(const Int8Plan& plan, int in_count, int out_count) {
+  if (in_count < kFewChannels || out_count < kFewChannels) return kNever;
+  const Int8Kernels& k = *plan.kernels;
+  const double vectors = (out_count + k.lanes - 1) / k.lanes, pairs = (in_count + 1) / 2;
+  const double panels = (out_count + k.lanes * k.most_vectors - 1) / (k.lanes * k.most_vectors);
+  const double tiles = tiles_of(plan);
+  const double units = std::ceil(tiles / unit_tiles(plan, in_count, 1));
+  const double multiply = vectors * tiles * 36.0 * pairs * 0.55 + 36.0 * panels * tiles / 6.0 * 45.0;
+  const double transforms = tiles * (150.0 * std::ceil(in_count / (2.0 * k.lanes)) + 230.0 * vectors);
+  const double filters = all_active(plan, in_count, out_count) ? 0.0 : pairs * vectors * 90.0;
+  // Every unit reads all transformed filters: at 48 bytes a cycle what fits the second cache, at 10 what does not.
+  constexpr double kNear = 768 << 10;
+  const double bytes = 36.0 * pairs * vectors * 4.0 * k.lanes;
+  const double reading = units * (std::min(bytes, kNear) / 48.0 + std::max(0.0, bytes - kNear) / 10.0);
+  return multiply + transforms + filters + reading;
+}
+
+std::size_t weight_bytes(const Int8Plan& plan, int in_count, int vectors) {
+  const int pairs = (std::min(in_count, plan.inputs) + 1) / 2;
+  return static_cast<std::size_t>(filter_bytes(pairs, vectors, plan.kernels->lanes, plan.kernels->most_vectors));
+}
+
+void lay_out(const Int8Plan& plan, int in_count, int, int threads, Int8Room& room, Int8Scratch& lay) {
+  const Int8Kernels& k = *plan.kernels;
+  const std::size_t words = static_cast<std::size_t>(padded_words(k, in_count));
+  lay.unit_rows = unit_tiles(plan, in_count, threads);
+  lay.row_units = (tiles_of(plan) + lay.unit_rows - 1) / lay.unit_rows;
+  lay.panel_units = 1;
+  lay.position = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(lay.unit_rows) * words) + 2 * k.lanes;
+  lay.transformed = room.take(36 * 2 * static_cast<std::size_t>(lay.position)) - lay.thread;
+  lay.products = room.take(36 * 4 * static_cast<std::size_t>((lay.unit_rows * k.most_vectors + 1) * k.lanes)) - lay.thread;
+}
+
+std::size_t most_thread_bytes(const Int8Plan& plan, const Int8Scratch& lay) {
+  return std::max(lay.thread_size, lay.transformed + kUnitBytes + 36 * 8 * static_cast<std::size_t>(plan.kernels->lanes) + 128);
+}
+
+int units(const Int8Run& run) { return gather_units(run, 2); }
+void gather(const Int8Run& run, int unit, int member, std::uint8_t* to) { gather_unit(run, unit, member, 2, true, to); }
+void multiply(const Int8Run& run, int unit, int member) { run.plan.kernels->winograd(run, unit, member); }
+
+}  // namespace
+
+const Int8Algorithm kInt8Winograd = {
+    {"int8 winograd", Element::code8, "a 3x3 kernel with stride 1, dilation 1 and one group, and sums below 2^25"},
+    fits,
+    suits,
+    cost,
+    weight_bytes,
+    lay_out,
+    most_thread_bytes,
+    units,
+    gather,
+    multiply};
+
+}  // namespace penstock
