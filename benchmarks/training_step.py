@@ -1,6 +1,7 @@
-"""One training step of M-CifarNet: gated at a density against the plain dense network, in the same run.
+"""One training step: a network gated at a density against the same network without gates, in the same run.
 
     python benchmarks/training_step.py [--density 0.5] [--rounds 12] [--fresh-memory] [--only-native]
+    python benchmarks/training_step.py --network resnet18 --size 128 --batch 64 --only-native --rounds 3
 
 With torch's own layers, and with the native ones that the default recipe uses on a CPU; and, as "skipping",
 with those that compute winners only, which statistics="winners" allows. The steps are interleaved, and set as
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -29,16 +31,19 @@ from penstock.training.fast_layers import FastLayers
 from penstock.training.fused import FusedLayers
 from penstock.training.losses import parameter_groups
 from penstock.training.memory import keep_freed_memory
-from penstock.zoo import m_cifarnet
+from penstock.zoo.definition import MAKERS
 
 
 @dataclass(frozen=True)
 class Options:
     """Time training steps."""
 
+    network: Literal["m_cifarnet", "resnet18"] = "m_cifarnet"
     density: float = 0.5
     rounds: int = 12
     size: int = 32
+    batch: int = 0
+    """Images in a step; 0: the recipe's."""
     threads: int = 0
     fresh_memory: bool = False
     """Leave the allocator as it is, instead of what `penstock train` asks of it."""
@@ -92,9 +97,10 @@ def main(options: Options) -> None:
         torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     recipe = Recipe()
-    dense = m_cifarnet()
-    x = torch.randn(recipe.batch_size, 3, options.size, options.size)
-    labels = torch.randint(0, 10, (recipe.batch_size,))
+    dense = MAKERS[options.network](classes=10)
+    batch = options.batch or recipe.batch_size
+    x = torch.randn(batch, 3, options.size, options.size)
+    labels = torch.randint(0, 10, (batch,))
     gated = add_gates(dense, x[:2], density=options.density)
     networks = {"dense": dense, "gated": gated}
     compared = ["native"] if options.only_native else ["torch", "native"]
@@ -119,8 +125,9 @@ def main(options: Options) -> None:
         }
 
     found = {
+        "network": options.network,
         "density": options.density,
-        "batch": recipe.batch_size,
+        "batch": batch,
         "threads": torch.get_num_threads(),
         "median_seconds": {name: round(statistics.median(each), 4) for name, each in seconds.items()},
         "min_seconds": {name: round(min(each), 4) for name, each in seconds.items()},

@@ -69,9 +69,9 @@ class Trainer {
   }
 
   void norm_gradient(const In<float, 4>& z, const In<float, 4>& g, const In<float, 2>& scale, const In<float, 2>& shift,
-                     const In<float, 2>& extra, bool relu, const In<float, 1>& k1, const In<float, 1>& k0,
+                     const In<float, 2>& extra, bool relu, const In<float, 2>& k1, const In<float, 2>& k0,
                      const Out<float, 4>& dz) {
-    const NormShape shape = checked_maps(z, relu, {&k1, &k0}, {&scale, &shift, &extra}, {});
+    const NormShape shape = checked_maps(z, relu, {}, {&scale, &shift, &extra, &k1, &k0}, {});
     require(same(z, g) && same(z, dz), "g, dz: wrong shape");
     const NormMaps maps{z.data(), g.data(), scale.data(), shift.data(), extra.data()};
     alone([&] { penstock::norm_gradient(isa_, *team_, shape, maps, k1.data(), k0.data(), dz.data()); });

@@ -74,7 +74,7 @@ bool check_norm(Isa isa, penstock::Team& team) {
   const penstock::NormShape s{draw(1, 3), draw(1, 30), draw(1, 70), draw(0, 1) == 1};
   const std::int64_t rows = s.images * s.channels;
   const Floats z = fill(rows * s.pixels), g = fill(rows * s.pixels), a = fill(rows), b = fill(rows), e = fill(rows);
-  const Floats k1 = fill(s.channels), k0 = fill(s.channels);
+  const Floats k1 = fill(rows), k0 = fill(rows), pivot = fill(s.channels);
   const penstock::NormMaps maps{z.data(), g.data(), a.data(), b.data(), e.data()};
   Floats out(z.size()), dz(z.size()), sizes(a.size()), sums(a.size()), products(a.size()), wide(1, 1e2f * s.pixels);
   for (std::size_t i = 0; i < z.size(); ++i) {
@@ -86,14 +86,14 @@ bool check_norm(Isa isa, penstock::Team& team) {
     out[i] = s.relu && o < 0 ? 0 : o;
     sizes[row] += std::fabs(out[i]);
     sums[row] += h, products[row] += h * z[i];
-    dz[i] = a[row] * h + k1[channel] * z[i] + k0[channel];
+    dz[i] = a[row] * h + k1[row] * z[i] + k0[row];
   }
   Floats out2(z.size()), dz2(z.size()), sizes2(a.size()), sums2(a.size()), products2(a.size()), moments(a.size()),
       squares(a.size());
   penstock::norm_apply(isa, team, s, maps, out2.data(), sizes2.data());
   penstock::norm_sums(isa, team, s, maps, sums2.data(), products2.data());
   penstock::norm_gradient(isa, team, s, maps, k1.data(), k0.data(), dz2.data());
-  penstock::norm_moments(isa, team, s, z.data(), k0.data(), moments.data(), squares.data());
+  penstock::norm_moments(isa, team, s, z.data(), pivot.data(), moments.data(), squares.data());
   return close("out", out2, out, wide) && close("sizes", sizes2, sizes, wide) && close("sums", sums2, sums, wide) &&
          close("products", products2, products, wide) && close("dz", dz2, dz, wide);
 }

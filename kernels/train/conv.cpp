@@ -59,13 +59,12 @@ bool valid(const TrainConvShape& s, const char** what) {
 void train_conv_forward(Isa isa, Team& team, Scratch& scratch, const TrainConvShape& s, const float* x, const float* w, float* y) {
   const TrainConvKernels& kernel = train_kernels(isa).conv;
   const Chunk chunk(s);
-  const std::int64_t filter = s.in_blocks() * s.out_blocks() * kBlock * kBlock;
+  const std::int64_t filter = s.filter_step();
   const std::int64_t v_step = chunk.step(s.in_blocks()), m_step = chunk.step(s.out_blocks());
   float* const u = scratch.take(kPositions * (filter + v_step + m_step));
   float* const v = u + kPositions * filter;
   float* const m = v + kPositions * v_step;
-  if (s.out % kBlock) std::fill_n(u, kPositions * filter, 0.0f);  // outputs that only fill a block up
-  team.run(static_cast<int>(s.out), [&](int o, int) { kernel.filters(s, w, o, u, nullptr); });
+  team.run(static_cast<int>(s.out_blocks()), [&](int block, int) { kernel.filters(s, w, block, u); });
   const std::int64_t pixels = s.height * s.width * s.in, results = s.out_height() * s.out_width() * s.out;
   each_chunk(s, chunk, [&](std::int64_t first, std::int64_t images) {
     const std::int64_t rows = chunk.rows;
@@ -83,15 +82,15 @@ void train_conv_backward(Isa isa, Team& team, Scratch& scratch, const TrainConvS
                          const float* dy, float* dx, float* dw) {
   const TrainConvKernels& kernel = train_kernels(isa).conv;
   const Chunk chunk(s);
-  const std::int64_t filter = s.in_blocks() * s.out_blocks() * kBlock * kBlock;
+  const std::int64_t filter = s.filter_step();
   const std::int64_t v_step = chunk.step(s.in_blocks()), d_step = chunk.step(s.out_blocks());
   float* const ut = scratch.take(kPositions * (2 * filter + v_step + d_step));
   float* const du = ut + kPositions * filter;
   float* const v = du + kPositions * filter;
   float* const d = v + kPositions * v_step;
   if (dx) {
-    if (s.out % kBlock) std::fill_n(ut, kPositions * filter, 0.0f);
-    team.run(static_cast<int>(s.out), [&](int o, int) { kernel.filters(s, w, o, nullptr, ut); });
+    if (s.out % kBlock) std::fill_n(ut, kPositions * filter, 0.0f);  // outputs that only fill a block up
+    team.run(static_cast<int>(s.out), [&](int o, int) { kernel.turned_filters(s, w, o, ut); });
   }
   std::fill_n(du, kPositions * filter, 0.0f);
   const std::int64_t pixels = s.height * s.width * s.in, results = s.out_height() * s.out_width() * s.out;

@@ -30,6 +30,9 @@ struct TrainConvShape {
   std::int64_t tiles() const { return tiles_down() * tiles_across(); }  // of one image
   std::int64_t in_blocks() const { return (in + 15) / 16; }
   std::int64_t out_blocks() const { return (out + 15) / 16; }
+  // Floats from one position of the transformed filters to the next: a line more than they are, or all positions of a
+  // filter would lie in the same set of the cache.
+  std::int64_t filter_step() const { return in_blocks() * out_blocks() * 256 + 16; }
 };
 
 // False when a size is out of range; `what` then says which.
@@ -56,8 +59,9 @@ void train_conv_backward(Isa isa, Team& team, Scratch& scratch, const TrainConvS
 
 // One instruction set's kernels. `step` is the distance between positions of a matrix, in floats.
 struct TrainConvKernels {
-  // Filters of output `o`: to u [36][out block][in][16] and ut [36][in block][out][16]; either may be null.
-  void (*filters)(const TrainConvShape& s, const float* w, std::int64_t o, float* u, float* ut);
+  // Filters of output block `block` to u [36][out block][in][16]; and of output `o` to ut [36][in block][out][16].
+  void (*filters)(const TrainConvShape& s, const float* w, std::int64_t block, float* u);
+  void (*turned_filters)(const TrainConvShape& s, const float* w, std::int64_t o, float* ut);
   // Tiles of one image, `channels` wide, from tile `at` of the matrix with `rows` tiles.
   void (*input_tiles)(const TrainConvShape& s, const float* x, float* v, std::int64_t rows, std::int64_t step, std::int64_t at);
   void (*output_tiles)(const TrainConvShape& s, const float* m, std::int64_t rows, std::int64_t step, std::int64_t at, float* y);

@@ -1,4 +1,6 @@
 // The kernels of train/conv.h, written once against vec.h.
+#include <algorithm>
+
 #include "machine/vec.h"
 
 #include "conv/winograd_tiles.inl"
@@ -171,41 +173,62 @@ static void add_input_tiles(const TrainConvShape& s, const float* dv, Index rows
   });
 }
 
-static void filters(const TrainConvShape& s, const float* w, Index o, float* u, float* ut) {
-  const Index in_padded = s.in_blocks() * kBlock, out_padded = s.out_blocks() * kBlock;
+// The transform of one filter a lane; `tap(r, c)` gives the weights.
+template <typename Tap, typename Put>
+PENSTOCK_INLINE void transform_filters(const Tap& tap, const Put& put) {
+  both_axes<3, 6>([](const auto& a, auto& b) { Tile4::filter_axis(a[0], a[1], a[2], b); }, tap, put);
+}
+
+static void filters(const TrainConvShape& s, const float* w, Index block, float* u) {
+  const Index in_padded = s.in_blocks() * kBlock;
+  for (Index i = 0; i < in_padded; ++i)
+    for (int part = 0; part < kParts; ++part) {
+      const Index first = block * kBlock + part * kLanes;
+      const Index some = i < s.in ? std::min<Index>(s.out - first, kLanes) : 0;
+      float* const to = u + (block * in_padded + i) * kBlock + part * kLanes;
+      transform_filters(
+          [&](int r, int c) {
+            float lanes[kLanes] = {};
+            for (Index l = 0; l < some; ++l) lanes[l] = w[((first + l) * 9 + r * 3 + c) * s.in + i];
+            return load(lanes);
+          },
+          [&](int r, int c, Vec v) { store(to + (r * 6 + c) * s.filter_step(), v); });
+    }
+}
+
+static void turned_filters(const TrainConvShape& s, const float* w, Index o, float* ut) {
+  const Index out_padded = s.out_blocks() * kBlock;
   const float* const filter = w + o * 9 * s.in;
-  for (Index first = 0; first < in_padded; first += kLanes) {
+  for (Index first = 0; first < s.in_blocks() * kBlock; first += kLanes) {
     const Index left = s.in - first;
-    both_axes<3, 6>([](const auto& a, auto& b) { Tile4::filter_axis(a[0], a[1], a[2], b); },
-                    [&](int r, int c) { return left > 0 ? load_first(filter + (r * 3 + c) * s.in + first, left) : zero(); },
-                    [&](int r, int c, Vec v) {
-                      const Index position = (r * 6 + c) * in_padded * out_padded;
-                      if (ut) store(ut + position + (first / kBlock * out_padded + o) * kBlock + first % kBlock, v);
-                      if (!u) return;
-                      float lanes[kLanes];
-                      store(lanes, v);
-                      float* const to = u + position + (o / kBlock * in_padded + first) * kBlock + o % kBlock;
-                      for (int i = 0; i < kLanes; ++i) to[i * kBlock] = lanes[i];
-                    });
+    float* const to = ut + (first / kBlock * out_padded + o) * kBlock + first % kBlock;
+    transform_filters([&](int r, int c) { return left > 0 ? load_first(filter + (r * 3 + c) * s.in + first, left) : zero(); },
+                      [&](int r, int c, Vec v) { store(to + (r * 6 + c) * s.filter_step(), v); });
   }
 }
 
 static void filter_gradient(const TrainConvShape& s, const float* du, Index block, float* dw) {
-  const Index out_blocks = s.out_blocks(), position = s.in_blocks() * kBlock * out_blocks * kBlock;
-  for (Index i = 0; i < s.in; ++i)
-    for (int part = 0; part < kParts; ++part) {
-      const float* const from = du + (i * out_blocks + block) * kBlock + part * kLanes;
-      both_axes<6, 3>([](const auto& a, auto& b) { apply_gt(a, b); },
-                      [&](int r, int c) { return load(from + (r * 6 + c) * position); },
-                      [&](int r, int c, Vec v) {
-                        float lanes[kLanes];
-                        store(lanes, v);
-                        for (int l = 0; l < kLanes; ++l) {
-                          const Index o = block * kBlock + part * kLanes + l;
-                          if (o < s.out) dw[(o * 9 + r * 3 + c) * s.in + i] = lanes[l];
-                        }
-                      });
-    }
+  const Index outs = std::min<Index>(kBlock, s.out - block * kBlock);
+  for (Index first = 0; first < s.in; first += kBlock) {
+    // Turned round here: a number at a time, the lines of dw would push each other out of the cache.
+    float turned[9][kBlock][kBlock];
+    const Index ins = std::min<Index>(kBlock, s.in - first);
+    for (Index i = 0; i < ins; ++i)
+      for (int part = 0; part < kParts; ++part) {
+        const float* const from = du + ((first + i) * s.out_blocks() + block) * kBlock + part * kLanes;
+        both_axes<6, 3>([](const auto& a, auto& b) { apply_gt(a, b); },
+                        [&](int r, int c) { return load(from + (r * 6 + c) * s.filter_step()); },
+                        [&](int r, int c, Vec v) {
+                          float lanes[kLanes];
+                          store(lanes, v);
+                          for (int l = 0; l < kLanes; ++l) turned[r * 3 + c][part * kLanes + l][i] = lanes[l];
+                        });
+      }
+    for (Index o = 0; o < outs; ++o)
+      for (int tap = 0; tap < 9; ++tap)
+        std::memcpy(dw + ((block * kBlock + o) * 9 + tap) * s.in + first, turned[tap][o],
+                    sizeof(float) * static_cast<std::size_t>(ins));
+  }
 }
 
 constexpr int kRows = kRegisters >= 32 ? 12 : 6;
@@ -267,8 +290,8 @@ static void accumulate(const float* a, const float* d, float* du, Index rows, In
   }
 }
 
-static const TrainConvKernels kTrainConv = {filters,         input_tiles, output_tiles, gradient_tiles,
-                                            add_input_tiles, multiply,    accumulate,   filter_gradient};
+static const TrainConvKernels kTrainConv = {filters,         turned_filters, input_tiles, output_tiles,   gradient_tiles,
+                                            add_input_tiles, multiply,       accumulate,  filter_gradient};
 
 }  // namespace PENSTOCK_ISA
 }  // namespace penstock

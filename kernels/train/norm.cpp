@@ -45,8 +45,9 @@ void norm_sums(Isa isa, Team& team, const NormShape& s, const NormMaps& maps, fl
 
 void norm_gradient(Isa isa, Team& team, const NormShape& s, const NormMaps& maps, const float* k1, const float* k0, float* dz) {
   const TrainNormKernels& kernel = train_kernels(isa).norm;
-  each_image(team, s, maps,
-             [&](const NormMaps& own, std::ptrdiff_t map, std::ptrdiff_t) { kernel.gradient(s, own, k1, k0, dz + map); });
+  each_image(team, s, maps, [&](const NormMaps& own, std::ptrdiff_t map, std::ptrdiff_t row) {
+    kernel.gradient(s, own, k1 + row, k0 + row, dz + map);
+  });
 }
 
 }  // namespace penstock

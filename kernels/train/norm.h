@@ -6,7 +6,7 @@
 //   norm_moments    sum of z - pivot, and of its square
 //   norm_apply      o and s
 //   norm_sums       of h and of h z, where h = the gradient of z's own product: m (g + e sgn(o)), m = 0 where o was clamped
-//   norm_gradient   a h + k1 z + k0          k1, k0: [channel], through the batch's statistics
+//   norm_gradient   a h + k1 z + k0          k1, k0: [image][channel], through the batch's statistics
 //
 // g is the gradient with respect to o and e that with respect to s. Each image is summed on its own and in order, so no result
 // depends on the number of threads.

@@ -13,12 +13,26 @@ from penstock.gating import EQUATIONS, GatedConv2d
 from penstock.native import ISA_VARIABLE, available_isas
 from penstock.training.fast_layers import FastLayers
 from penstock.training.norm_gate import native_norm_gate
+from penstock.training.winner_norm import norm_over_winners
 
 
 def plain(
-    z: Tensor, shift: Tensor, gains: Tensor, norm: nn.BatchNorm2d, clamps: bool
+    z: Tensor,
+    shift: Tensor,
+    gains: Tensor,
+    norm: nn.BatchNorm2d,
+    clamps: bool,
+    level: None,
+    over_winners: bool,
 ) -> tuple[Tensor, Tensor]:
-    out = gains[:, :, None, None] * (norm(z) + shift[:, None, None])
+    if over_winners and norm.training:
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        running = (norm.running_mean, norm.running_var)
+        normed = norm_over_winners(z, gains != 0, *running, 0.3, norm.eps)
+    else:
+        normed = norm(z)
+    out = gains[:, :, None, None] * (normed + shift[:, None, None])
     out = torch.relu(out) if clamps else out
     return out, out.abs().sum(dim=(2, 3))
 
@@ -27,11 +41,12 @@ def plain(
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(2, 4), st.integers(1, 70), st.integers(2, 7), st.integers(2, 7), st.booleans(), st.booleans(),
-    st.floats(-5, 5), st.integers(0, 2**16),
+    st.booleans(), st.floats(-5, 5), st.integers(0, 2**16),
 )  # fmt: skip
 def test_values_gradients_and_statistics_are_the_formulas(
-    isa: str, n: int, c: int, h: int, w: int, clamps: bool, frozen: bool, centre: float, seed: int
-) -> None:
+    isa: str, n: int, c: int, h: int, w: int, clamps: bool, frozen: bool, winners: bool, centre: float,
+    seed: int,
+) -> None:  # fmt: skip
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -45,12 +60,14 @@ def test_values_gradients_and_statistics_are_the_formulas(
         leaves = [whole.to(kind).requires_grad_() for whole in values]
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(ISA_VARIABLE, isa)
-            out, sums = form(leaves[0], leaves[1], leaves[2], norm, clamps)
+            out, sums = form(leaves[0], leaves[1], leaves[2], norm, clamps, None, winners)
             loss = (out * to_out.to(kind)).sum() + (sums * to_sums.to(kind)).sum()
-            gradients = torch.autograd.grad(loss, leaves)
+            of_z, of_shift, of_gains = torch.autograd.grad(loss, leaves)
         assert norm.running_mean is not None
         assert norm.running_var is not None
-        found.append((out, sums, *gradients, norm.running_mean, norm.running_var))
+        # Nothing asks for the gradient of a loser's gain: whoever chose the winners multiplies it by zero.
+        asked = of_gains * (values[2] != 0) if winners else of_gains
+        found.append((out, sums, of_z, of_shift, asked, norm.running_mean, norm.running_var))
     wanted, given_ = found
     near_zero = (wanted[0].abs() < 1e-4) & (values[2] > 0)[:, :, None, None]
     if bool(near_zero.any()):

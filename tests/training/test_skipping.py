@@ -18,7 +18,7 @@ from penstock.surgery import add_gates
 from penstock.training import fast_layers
 from penstock.training.fast_layers import FastLayers
 from penstock.training.fused import FusedLayers
-from penstock.training.skipping import PackedMap, pack, skipping_conv
+from penstock.training.skipping import PackedMap, pack, pays, skipping_conv
 
 
 def masked(
@@ -133,8 +133,12 @@ def step(network: nn.Module, arithmetic: FusedLayers, x: Tensor) -> list[Tensor]
     return [out, *torch.autograd.grad(out.square().sum(), list(network.parameters())), *network.buffers()]
 
 
+@pytest.mark.parametrize("skips", [True, False])
 @pytest.mark.parametrize("levels", [False, True])
-def test_a_network_that_skips_learns_what_the_masked_one_learns(levels: bool) -> None:
+def test_a_network_that_skips_learns_what_the_masked_one_learns(
+    levels: bool, skips: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_layers, "pays", lambda *_: skips)
     network = chain(0.5)
     torch.manual_seed(0)
     x = torch.randn(8, 3, 14, 14).contiguous(memory_format=torch.channels_last)
@@ -161,11 +165,24 @@ def test_only_gated_layers_ever_get_a_packed_map(monkeypatch: pytest.MonkeyPatch
         return made
 
     monkeypatch.setattr(fast_layers, "skipping_conv", watched)
+    monkeypatch.setattr(fast_layers, "pays", lambda *_: True)
     with FastLayers(network, "winners"):
         out = network(torch.randn(4, 3, 14, 14))
     assert type(out) is Tensor
     # conv3 is 1×1 and takes and gives whole maps; conv4's result goes into a sum as well.
     assert [packed for packed, _ in seen] == [False, True, True, False, False]
+
+
+def test_small_maps_with_many_winners_are_computed_whole() -> None:
+    conv = nn.Conv2d(64, 64, 3, padding=1)
+    few, most = torch.zeros(4, 64), torch.ones(4, 64)
+    few[:, :16] = 1
+    small, large = torch.zeros(4, 64, 4, 4), torch.zeros(4, 64, 32, 32)
+    packed = PackedMap(torch.zeros(4, 4, 4, 64), few.to(torch.uint8), None, False)
+    assert not pays(conv, small, most)
+    assert not pays(conv, large, most)
+    assert pays(conv, packed, few)
+    assert pays(conv, large, few)
 
 
 def test_a_hook_on_a_layer_sees_the_whole_map() -> None:

@@ -29,7 +29,7 @@ from penstock.surgery.operators.table import row_of_function
 from penstock.training.fused import FusedLayers, count_batch, fits, is_tracked
 from penstock.training.norm_gate import native_norm_gate
 from penstock.training.readers import layers_before_gated_ones, layers_before_relu
-from penstock.training.skipping import PackedMap, can_skip, skipping_conv
+from penstock.training.skipping import PackedMap, can_skip, pays, skipping_conv
 from penstock.training.winner_norm import takes_winners
 from penstock.training.winograd import conv2d
 
@@ -105,13 +105,13 @@ class FastLayers(FusedLayers):
     def boost(self, layer: GatedConv2d, z: Tensor, gains: Tensor, level: Tensor | None) -> Tensor:
         norm = layer.norm
         usable = z.dtype == torch.float32 and layer.training and _fits_norm(norm, level)
-        special = self.over_winners and takes_winners(layer)
-        if special or not usable or not fits(z, gains, norm):
+        if not usable or not fits(z, gains, norm):
             return super().boost(layer, z, gains, level)
         assert isinstance(norm, nn.BatchNorm2d | LevelNorm2d)
         count_batch(norm)
         own, clamps = self._clamps(layer)
-        out, sums = native_norm_gate(z, layer.shift, gains, norm, clamps, level)
+        over_winners = self.over_winners and takes_winners(layer)
+        out, sums = native_norm_gate(z, layer.shift, gains, norm, clamps, level, over_winners)
         if not own and not _is_identity(layer.activation):
             return layer.activation(out)
         return self._remember(out, sums, clamps)
@@ -155,7 +155,7 @@ def _is_identity(module: nn.Module) -> bool:
 def _computes_winners_only(
     layer: GatedConv2d, x: Tensor | PackedMap, gains: Tensor, level: Tensor | None
 ) -> bool:
-    """Whether the kernels that skip losers fit the layer: its convolution, its norm, and how it is called."""
+    """Whether the kernels that skip losers fit the layer (its convolution, its norm, its call) and pay."""
     values = x.values if isinstance(x, PackedMap) else x
     return (
         type(values) is Tensor
@@ -164,6 +164,7 @@ def _computes_winners_only(
         and _fits_norm(layer.norm, level)
         and fits(values, gains, layer.norm)
         and can_skip(layer.conv, x)
+        and pays(layer.conv, x, gains)
         and not torch.is_autocast_enabled("cpu")
     )
 

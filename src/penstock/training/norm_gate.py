@@ -7,6 +7,9 @@ With h the gradient that comes back through o and s (nothing where o was clamped
 
     ∂L/∂π = r (Σ_hw h z - μ Σ_hw h) + β Σ_hw h      ∂L/∂β = Σ_n π Σ_hw h
     ∂L/∂z = a h - r · mean(π h) - r x̂ · mean(π h x̂)   the means over the batch; with frozen norms only a h
+
+With statistics over winners (winner_norm.py) μ, r and these means are of the images in which a channel won,
+and ∂L/∂z is 0 in the others.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from penstock.gating import LevelNorm2d
 from penstock.training.native import channels_last, trainer
+from penstock.training.winner_norm import follow
 
 Norm = nn.BatchNorm2d | LevelNorm2d
 
@@ -27,14 +31,25 @@ Norm = nn.BatchNorm2d | LevelNorm2d
 class _NormGate(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, z: Tensor, shift: Tensor, gains: Tensor, norm: Norm, clamps: bool, level: Tensor | None
+        ctx: Any,
+        z: Tensor,
+        shift: Tensor,
+        gains: Tensor,
+        norm: Norm,
+        clamps: bool,
+        level: Tensor | None,
+        won: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         z = z.contiguous(memory_format=torch.channels_last)
         groups = groups_of(level, len(z))
         mean, spread = torch.empty_like(gains), torch.empty_like(gains)
         for row, part in groups:
             running = running_of(norm, row)
-            found = _batch_statistics(z[part], norm, *running) if norm.training else frozen(norm, *running)
+            if norm.training:
+                of_whom = None if won is None else won[part]
+                found = _batch_statistics(z[part], of_whom, norm, *running)
+            else:
+                found = frozen(norm, *running)
             mean[part], spread[part] = found
         shifts = shift if level is None else shift[level]
         scale = gains * spread
@@ -46,6 +61,7 @@ class _NormGate(torch.autograd.Function):
         )
         ctx.save_for_backward(z, shift, gains, mean, spread, scale, offset)
         ctx.clamps, ctx.training, ctx.level, ctx.groups = clamps, norm.training, level, groups
+        ctx.won = won
         return out, sums
 
     @staticmethod
@@ -61,28 +77,25 @@ class _NormGate(torch.autograd.Function):
         shifts = shift if ctx.level is None else shift[ctx.level]
         to_gains = centred + shifts * total
         to_shift = torch.zeros_like(shift)
-        to_z = torch.empty_like(z, memory_format=torch.channels_last)
+        slope, constant = torch.zeros_like(gains), torch.zeros_like(gains)
+        pixels = z.shape[2] * z.shape[3]
         for row, part in ctx.groups:
             own = (gains[part] * total[part]).sum(dim=0)
             to_shift[row] += own
-            slope, constant = torch.zeros_like(own), torch.zeros_like(own)
             if ctx.training:
-                count = z[part].numel() // z.shape[1]
+                images = len(gains[part]) if ctx.won is None else ctx.won[part].sum(dim=0).clamp_min(1)
                 through = (gains[part] * centred[part]).sum(dim=0)
                 # μ and r are the same for the whole group.
-                slope, constant = through_statistics(own, through, mean[part][0], spread[part][0], count)
-            trainer().norm_gradient(
-                channels_last(z[part]),
-                channels_last(gradient[part]),
-                rows_of(scale[part]),
-                rows_of(offset[part]),
-                rows_of(of_sums[part]),
-                ctx.clamps,
-                rows_of(slope),
-                rows_of(constant),
-                channels_last(to_z[part]),
-            )
-        return to_z, to_shift, to_gains, None, None, None
+                slope[part], constant[part] = through_statistics(
+                    own, through, mean[part][0], spread[part][0], images * pixels
+                )
+        if ctx.won is not None:
+            slope, constant = slope * ctx.won, constant * ctx.won
+        to_z = torch.empty_like(z, memory_format=torch.channels_last)
+        trainer().norm_gradient(
+            *given, rows_of(of_sums), ctx.clamps, rows_of(slope), rows_of(constant), channels_last(to_z)
+        )
+        return to_z, to_shift, to_gains, None, None, None, None
 
 
 def through_statistics(
@@ -116,21 +129,29 @@ def running_of(norm: Norm, row: int | EllipsisType) -> tuple[Tensor, Tensor]:
     return norm.running_mean[row], norm.running_var[row]
 
 
-def _batch_statistics(z: Tensor, norm: Norm, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """μ and r of the batch, (c,) each; the running `mean` and `variance` take their part of them."""
+def _batch_statistics(
+    z: Tensor, won: Tensor | None, norm: Norm, mean: Tensor, variance: Tensor
+) -> tuple[Tensor, Tensor]:
+    """μ and r of the batch, (c,) each; the running `mean` and `variance` take their part of them.
+
+    won: bool (n, c), whose images count for a channel; None: all of them.
+    """
     n, c, h, w = z.shape
-    count = n * h * w
-    if count == 1:
+    if won is None and n * h * w == 1:
         raise ValueError("a norm needs more than one value a channel to train on")
     sums, squares = z.new_empty(n, c), z.new_empty(n, c)
     pivot = z[0, :, 0, 0].clone()  # near the values, so that squares do not cancel
     trainer().norm_moments(channels_last(z), rows_of(pivot), rows_of(sums), rows_of(squares))
-    centre = sums.sum(dim=0, dtype=torch.float64) / count
-    spread = (squares.sum(dim=0, dtype=torch.float64) / count - centre.square()).clamp_min_(0)
+    if won is None:
+        images = torch.full((c,), n)
+    else:
+        images, sums, squares = won.sum(dim=0), sums * won, squares * won
+    values = (images * (h * w)).clamp_min(1).double()
+    centre = sums.sum(dim=0, dtype=torch.float64) / values
+    spread = (squares.sum(dim=0, dtype=torch.float64) / values - centre.square()).clamp_min_(0)
     found = (pivot + centre).float()
     assert norm.momentum is not None
-    mean.lerp_(found, norm.momentum)
-    variance.lerp_((spread * (count / (count - 1))).float(), norm.momentum)
+    follow(mean, variance, found, spread, images > 0, values, norm.momentum)
     return found, (spread + norm.eps).rsqrt().float()
 
 
@@ -143,11 +164,18 @@ def rows_of(x: Tensor) -> Any:
 
 
 def native_norm_gate(
-    z: Tensor, shift: Tensor, gains: Tensor, norm: Norm, clamps: bool, level: Tensor | None = None
+    z: Tensor,
+    shift: Tensor,
+    gains: Tensor,
+    norm: Norm,
+    clamps: bool,
+    level: Tensor | None = None,
+    over_winners: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The gated map and Σ |x| over each of its maps. z: (n, c, h, w); shift: (c,); gains: (n, c).
 
     With levels, norm and shift have a row for each; the images of a level lie side by side and are normalised
-    among themselves.
+    among themselves. over_winners: a channel's statistics are of the images in which its gain is not 0.
     """
-    return _NormGate.apply(z, shift, gains, norm, clamps, level)
+    won = gains.detach() != 0 if over_winners else None
+    return _NormGate.apply(z, shift, gains, norm, clamps, level, won)

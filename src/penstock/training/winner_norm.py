@@ -6,8 +6,9 @@ multiplied by zero. Here a channel's mean and variance are those of the images i
     W_c = {n : π_c(x_n) ≠ 0}      μ_c, σ²_c: mean and variance of z_c over W_c and all pixels
 
 and its running statistics move only if it won at least once. A loser's features are multiplied by zero as
-before, so a step need not compute them at all: skipping.py does not, on a CPU and for 3×3 convolutions. This
-is the form for all others, in plain PyTorch; the gradients are autograd's.
+before, so a step need not compute them at all: skipping.py does not, on a CPU, for 3×3 convolutions on maps
+that are large enough; norm_gate.py has the same numbers in native code for other convolutions on a CPU. This
+is the form for everything else, in plain PyTorch; the gradients are autograd's.
 """
 
 from __future__ import annotations
