@@ -47,8 +47,9 @@ class Options:
     size: int = 0
     """Height and width of the images; 0: 32 for M-CifarNet, else 224."""
     data: str = ""
-    """The images that set the ranges of the int8 networks: cifar10, imagenette, or a folder. Default: what
-    MODEL was trained on, else the embedded sample."""
+    """The images that set the ranges of the int8 networks and on which a network with gates of its own is
+    timed, another one a call: cifar10, imagenette, or a folder. Default: what MODEL was trained on, else
+    the embedded sample (and noise for the timing)."""
     calibration: int = 32
     """How many of them."""
     isa: str = ""
@@ -72,22 +73,31 @@ def run(options: Options) -> int:
     gates = is_gated(network)
     gated = network if gates else random_gates(add_gates(network, images), images)
     dense = without_gates(network) if gates else network
-    calibration, words = calibration_images(network, options, size)
+    calibration, words, chosen = calibration_images(network, options, size)
+    timed = images[: options.batch]
+    if gates and chosen and len(calibration) >= options.batch:
+        # Which channels win depends on the image, so trained gates are timed on images like those they know.
+        timed = calibration[: len(calibration) // options.batch * options.batch]
     console = Console(markup=False, stderr=True, quiet=options.json)
     with console.status(f"measuring {options.model} for about {options.seconds:g} s"):
         contest = prepare_contest(
             options.model,
             gated,
             dense,
-            images[: options.batch],
+            timed,
             densities=parse_densities(options.density),
             rivals=rivals,
             threads=options.threads,
             calibration=calibration,
+            batch=options.batch,
         ).hold(options.seconds)
     machine = machine_words(contest.isa)
     if options.json:
-        print(json.dumps({**contest_json(contest), "machine": machine, "calibration": words}))
+        print(
+            json.dumps(
+                {**contest_json(contest), "machine": machine, "calibration": words, "timed": len(timed)}
+            )
+        )
         return 0
     shown = Console(markup=False, highlight=False, soft_wrap=True)
     shown.print(machine)
@@ -98,21 +108,23 @@ def run(options: Options) -> int:
         shown.print("the network has nothing to gate: the engine ran it whole")
     if any(entry.precision == "int8" for entry in contest.entries):
         shown.print(f"int8: calibrated on {words}")
+    if timed is not images and len(timed) > options.batch:
+        shown.print(f"timed on {len(timed)} images of the same, in turn")
     for name, problem in contest.problems.items():
         shown.print(f"{name}: {problem}")
     return 0
 
 
-def calibration_images(network: nn.Module, options: Options, size: int) -> tuple[Tensor, str]:
-    """Images of the user's, or of the run's training, as the network takes them; and which."""
+def calibration_images(network: nn.Module, options: Options, size: int) -> tuple[Tensor, str, bool]:
+    """Images as the network takes them, which, and whether they are the user's or of the run's training."""
     own = remembered(options.model)
     name = options.data or ("" if own is None or not is_there(own.data) else own.data)
     data = find_test_data(name, options.calibration, 0, size) if name else sample()
     settle_preprocess(network, options.model, data, options.reading)
     if not name:
-        return probe_images(network, (3, size, size), options.calibration)
+        return (*probe_images(network, (3, size, size), options.calibration), False)
     pixels = resized(first_images(data, options.calibration), (size, size))
-    return preprocess_of(network, data)(pixels), f"{len(pixels)} images of {data.name}"
+    return preprocess_of(network, data)(pixels), f"{len(pixels)} images of {data.name}", True
 
 
 def _default_size(spec: str, network: torch.nn.Module) -> int:

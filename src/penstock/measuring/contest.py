@@ -9,6 +9,7 @@ in the same run, so that every figure can be read as a share of what the machine
 from __future__ import annotations
 
 import copy
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -112,7 +113,7 @@ class Prepared:
     """A contest with every network compiled and quantised; only the measuring is left."""
 
     network: str
-    images: Tensor
+    batch: int
     engine: Engine
     contestants: dict[str, Callable[[], object]]
     about: dict[str, _About]
@@ -124,10 +125,9 @@ class Prepared:
             peak = fma_peak_gflops(self.engine.isa, 0.3)
             times = interleave(self.contestants, seconds=seconds, least_rounds=least_rounds)
             peak = max(peak, fma_peak_gflops(self.engine.isa, 0.3))
-        batch = len(self.images)
-        entries = tuple(_entry(name, known, times[name], batch) for name, known in self.about.items())
+        entries = tuple(_entry(name, known, times[name], self.batch) for name, known in self.about.items())
         return Contest(
-            self.network, self.engine.threads, batch, self.engine.isa, peak, entries, self.problems
+            self.network, self.engine.threads, self.batch, self.engine.isa, peak, entries, self.problems
         )
 
 
@@ -144,8 +144,10 @@ def prepare_contest(
     exported: bool = True,
     own_int8: bool = True,
     folder: Path | None = None,
+    batch: int = 0,
 ) -> Prepared:
-    """images: one batch, as the networks take it; every call runs all of it. calibration: for int8.
+    """images: as the networks take them. A call runs `batch` of them, the next call the next ones; 0: every
+    call runs all. calibration: for int8.
 
     exported: run the gated network in ONNX Runtime as well, where that is among the rivals. own_int8: run the
     engine in int8 too, where there are calibration images. folder: keeps the rivals' networks, so that the
@@ -156,24 +158,25 @@ def prepare_contest(
     with torch.inference_mode():
         engine = compile_engine(gated, images[:1], threads=threads)
         quantised = _quantised(gated, images, threads, calibration, problems) if own_int8 else None
-        contestants = {label: _on(run, images) for label, run in others.run.items()}
+        turns = images.split(batch or len(images))
+        contestants = {label: _each(run, turns) for label, run in others.run.items()}
         dense_macs = float(account(dense, images[:1]).macs)
         about = {
             label: _About(run.precision, None, dense_macs, run.isa, run.agreement)
             for label, run in others.run.items()
         }
-        outside = _exported(gated, images, rivals, threads, problems) if exported else None
+        outside = _exported(gated, turns[0], rivals, threads, problems) if exported else None
         for density in densities if is_gated(gated) else (1.0,):
             macs = float(engine.macs(images, density=density).mean())
-            contestants[f"penstock d = {density:g}"] = _at(engine, images, density)
+            contestants[f"penstock d = {density:g}"] = _each(engine, turns, density)
             about[f"penstock d = {density:g}"] = _About("float32", density, macs, engine.isa)
             if quantised is not None:
-                contestants[f"penstock int8 d = {density:g}"] = _at(quantised, images, density)
+                contestants[f"penstock int8 d = {density:g}"] = _each(quantised, turns, density)
                 about[f"penstock int8 d = {density:g}"] = _About("int8", density, macs, engine.isa)
             if outside is not None:
-                contestants[f"exported d = {density:g}"] = _in_onnxruntime(outside, images, density)
+                contestants[f"exported d = {density:g}"] = _each(outside, turns, density)
                 about[f"exported d = {density:g}"] = _About("float32", density, macs)
-    return Prepared(name, images, engine, contestants, about, problems)
+    return Prepared(name, len(turns[0]), engine, contestants, about, problems)
 
 
 def _quantised(
@@ -251,12 +254,13 @@ def _folded(layer: GatedConv2d) -> nn.Conv2d:
     return conv
 
 
-def _at(engine: Engine, images: Tensor, density: float) -> Callable[[], object]:
-    return lambda: engine(images, density=density)
-
-
-def _in_onnxruntime(network: OnnxNetwork, images: Tensor, density: float) -> Callable[[], object]:
-    return lambda: network(images, density)
+def _each(
+    run: Callable[..., object], turns: Sequence[Tensor], density: float | None = None
+) -> Callable[[], object]:
+    """Calls with one batch after the other, over and over."""
+    given = () if density is None else (density,)
+    endless = itertools.cycle(turns)
+    return lambda: run(next(endless), *given)
 
 
 def _exported(
@@ -272,7 +276,3 @@ def _exported(
     except PenstockError as error:  # the contest goes on with the others
         problems["exported"] = str(error)
         return None
-
-
-def _on(run: Callable[[Tensor], object], images: Tensor) -> Callable[[], object]:
-    return lambda: run(images)

@@ -5,51 +5,129 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.cli.reproductions.plan import Setting, row_of
+from penstock.cli.reproductions.plan import Setting, Step, row_of
+from penstock.cli.reproductions.together import read_json
+from penstock.errors import DataError
+from penstock.measuring.contest import Contest
+from penstock.reporting.contest_table import read_contest
 from penstock.reporting.numbers import short_count, times
 from penstock.reporting.tables import NOTHING, Cell, Column, Table, figure, word
+
+LARGE = 224  # pixels, the paper's: accuracies are scored and times measured at this size too
+_THREADS = (1, 2)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A row. file: the name its score has; said: what the paper says of it on ImageNet."""
+    """A row. file: the name its score has; said: what the paper says of it on ImageNet.
+
+    density: which of the scores in `file`, where there are several. timed: whose times at 224 pixels are its.
+    """
 
     title: str
     file: str
     said: str = "–"
+    density: float | None = None
+    timed: str = ""
 
 
-def comparison(setting: Setting, name: str, variants: Sequence[Variant]) -> Table:
-    """Accuracies and costs of the variants; changes and savings are against the first."""
-    rows = [row_of(setting, one.file) for one in variants]
-    base = rows[0]
+def timing_steps(setting: Setting, name: str, densities: Sequence[float]) -> list[Step]:
+    """Times of the network NAME at 224 pixels, beside the dense runtimes: on one thread and on two."""
+    given = ",".join(f"{one:g}" for one in densities)
+    return [
+        Step(
+            f"time {name} on {threads}",
+            (
+                *("bench", str(setting.out / name), "--data", setting.data, "--size", str(LARGE)),
+                *("--density", given, "--threads", str(threads), "--seconds", "20", "--json"),
+            ),
+            f"{name}-times-{threads}.json",
+        )
+        for threads in _THREADS
+    ]
+
+
+def comparison(setting: Setting, name: str, variants: Sequence[Variant], dense_lines: str = "") -> Table:
+    """Accuracies and costs of the variants; changes and savings are against the first.
+
+    dense_lines: the network beside which the dense runtimes were timed; they get rows of their own.
+    """
+    rows = [_scored(setting, one) for one in variants]
+    base = row_of(setting, variants[0].file, variants[0].density)
+    for one, row in zip(variants, rows, strict=True):
+        scored = row_of(setting, one.file, one.density)
+        if one is not variants[0]:
+            row["change"] = figure(scored["top1"] - base["top1"], form="{:+.2f}")
+        row["saving"] = _saving(base["macs_paper"], scored["macs_paper"])
+        row["executed_saving"] = _saving(base["macs_paper"], scored["macs_executed"])
+    rows += _dense_rows(setting, dense_lines) if dense_lines else []
     columns = (
         Column("network", "Network", numeric=False),
         Column("top1", "Top-1"),
         Column("top5", "Top-5"),
         Column("change", "Δ top-1"),
+        Column("large_top1", f"Top-1, {LARGE}"),
+        Column("large_top5", f"Top-5, {LARGE}"),
         Column("macs_paper", "MACs (paper)"),
         Column("saving", "Saving (paper)"),
         Column("executed_saving", "Saving (executed)"),
-        Column("milliseconds", "ms"),
+        Column("milliseconds", "ms", hint=f"at {setting.size} pixels, one thread, float32"),
+        *(
+            Column(f"{precision}_{threads}", f"{precision}, {threads} thread{'s' * (threads > 1)}, {LARGE}")
+            for threads in _THREADS
+            for precision in ("float32", "int8")
+        ),
         Column("paper", "Paper, on ImageNet", numeric=False),
     )
-    cells = tuple(
-        (
-            word(one.title),
-            figure(row["top1"], form="{:.2f}"),
-            figure(row["top5"], form="{:.2f}"),
-            NOTHING if row is base else figure(row["top1"] - base["top1"], form="{:+.2f}"),
-            Cell(short_count(row["macs_paper"]), row["macs_paper"]),
-            _saving(base["macs_paper"], row["macs_paper"]),
-            _saving(base["macs_paper"], row["macs_executed"]),
-            figure(row.get("milliseconds"), form="{:.2f}"),
-            word(one.said),
-        )
-        for one, row in zip(variants, rows, strict=True)
-    )
-    caption = f"{name} on {setting.data}, {setting.size} pixels"
-    return Table(name, caption, columns, cells)
+    cells = tuple(tuple(row.get(column.key, NOTHING) for column in columns) for row in rows)
+    caption = f"{name} on {setting.data}, {setting.size} pixels; times in milliseconds an image"
+    return Table(name, caption, columns, cells).without_empty_columns()
+
+
+def _scored(setting: Setting, one: Variant) -> dict[str, Cell]:
+    row = row_of(setting, one.file, one.density)
+    found = {
+        "network": word(one.title),
+        "top1": figure(row["top1"], form="{:.2f}"),
+        "top5": figure(row["top5"], form="{:.2f}"),
+        "macs_paper": Cell(short_count(row["macs_paper"]), row["macs_paper"]),
+        "milliseconds": figure(row.get("milliseconds"), form="{:.2f}"),
+        "paper": word(one.said),
+    }
+    if (setting.out / f"{one.file}-{LARGE}.json").exists():
+        large = row_of(setting, f"{one.file}-{LARGE}", one.density)
+        found["large_top1"] = figure(large["top1"], form="{:.2f}")
+        found["large_top5"] = figure(large["top5"], form="{:.2f}")
+    for threads in _THREADS if one.timed else ():
+        contest = _contest(setting, one.timed, threads)
+        for entry in () if contest is None else contest.entries:
+            if entry.density == one.density and entry.name.startswith("penstock"):
+                found[f"{entry.precision}_{threads}"] = figure(entry.milliseconds, form="{:.2f}")
+    return found
+
+
+def _dense_rows(setting: Setting, timed: str) -> list[dict[str, Cell]]:
+    """The three lines that stand for the dense network in other runtimes."""
+    found: dict[str, dict[str, Cell]] = {}
+    for threads in _THREADS:
+        contest = _contest(setting, timed, threads)
+        for line, entry in {} if contest is None else contest.dense_lines.items():
+            row = found.setdefault(line, {"network": word(f"dense: {line}")})
+            kind = "int8" if entry.precision == "int8" else "float32"
+            row[f"{kind}_{threads}"] = Cell(f"{entry.milliseconds:.2f} ({entry.name})", entry.milliseconds)
+    return list(found.values())
+
+
+def _contest(setting: Setting, name: str, threads: int) -> Contest | None:
+    path = setting.out / f"{name}-times-{threads}.json"
+    said = read_json(path)
+    try:
+        return None if said is None else read_contest(said)
+    except (KeyError, TypeError) as error:
+        raise DataError(
+            f"{path}: expected what `penstock bench --json` prints ({type(error).__name__}: {error}); "
+            "delete it and run the same command again"
+        ) from error
 
 
 def _saving(dense: float, macs: float) -> Cell:

@@ -92,20 +92,27 @@ class Reproduction:
     plots: Callable[[Setting], tuple[Plot, ...]] | None = None
 
 
-def evaluated(setting: Setting, name: str, model: Path, density: float | None = None) -> Step:
-    """The step that scores a network on the test part and times it, into NAME.json."""
-    words = ("evaluate", str(model), "--data", setting.data, "--size", str(setting.size), "--json")
-    wanted = () if density is None else ("--density", f"{density:g}")
+def evaluated(setting: Setting, name: str, model: Path, *densities: float, size: int = 0) -> Step:
+    """The step that scores a network on the test part and times it, into NAME.json.
+
+    size: of the photographs, if it is not the setting's.
+    """
+    words = ("evaluate", str(model), "--data", setting.data, "--size", str(size or setting.size), "--json")
+    wanted = ("--density", ",".join(f"{one:g}" for one in densities)) if densities else ()
     return Step(f"score {name}", (*words, *wanted), f"{name}.json")
 
 
-def row_of(setting: Setting, name: str) -> dict[str, Any]:
-    """What `evaluated` wrote: top1, top5, macs_paper, macs_executed, milliseconds."""
+def row_of(setting: Setting, name: str, density: float | None = None) -> dict[str, Any]:
+    """What `evaluated` wrote: top1, top5, macs_paper, macs_executed, milliseconds.
+
+    density: the row's, where there are several.
+    """
     path = setting.out / f"{name}.json"
     try:
-        found: dict[str, Any] = json.loads(path.read_text())["rows"][0]
-        return found
-    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"]
+        rows = [row for row in rows if row.get("precision", "float32") == "float32"]
+        return rows[0] if density is None else next(row for row in rows if row["density"] == density)
+    except (OSError, ValueError, KeyError, IndexError, TypeError, StopIteration) as error:
         raise DataError(
             f"{path}: expected what `penstock evaluate --json` prints ({type(error).__name__}: {error}); "
             "delete it and run the same command again"
