@@ -1,10 +1,12 @@
-"""Files written whole or not at all, the digest by which tensors are known, JSON read with suspicion."""
+"""Files written whole or not at all, where data are kept, digests of tensors, JSON read with suspicion."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +14,15 @@ from torch import Tensor
 
 from penstock_runtime.file import cannot_write, write_atomically
 
-__all__ = ["cannot_write", "canonical", "digest", "read_plain", "write_atomically"]
+__all__ = ["cannot_write", "canonical", "data_folder", "digest", "read_plain", "write_atomically"]
+
+
+def data_folder() -> Path:
+    """Where data sets and large checkpoints are kept: PENSTOCK_DATA, else the user's cache folder."""
+    override = os.environ.get("PENSTOCK_DATA")
+    if override:
+        return Path(override)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
 
 
 def digest(tensors: Mapping[str, Tensor], said: str = "") -> str:

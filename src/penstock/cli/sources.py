@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock.errors import DataError
+from penstock.exporting.container import read_description
 from penstock.files import write_atomically
+from penstock.zoo.pretrained import available, checkpoint_path
 
 _FILE = "data.json"
 _SIZE = 224
@@ -38,18 +41,29 @@ def remember(source: Source, folder: Path) -> None:
 
 
 def remembered(model: str | Path) -> Source | None:
-    """What a run's folder, or the folder of a checkpoint, says; None if it says nothing."""
+    """What a run's folder, the folder of a checkpoint or a published one says; None if it says nothing."""
+    if str(model) in available():
+        return _of_published(checkpoint_path(str(model)))
     path = Path(model)
     file = (path if path.is_dir() else path.parent) / _FILE
     if not (path.is_dir() or path.suffix == ".safetensors") or not file.is_file():
         return None
     try:
-        said = json.loads(file.read_text())
-        source = Source(str(said["data"]), said["size"], said["holdout"])
-        if type(source.size) is not int or type(source.holdout) is not int or source.size < 1:
-            raise ValueError(f"size {source.size!r}, holdout {source.holdout!r}")
+        return _read(json.loads(file.read_text()))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{file}: cannot be read ({error}); delete it and say --data") from error
+
+
+def _of_published(file: Path) -> Source | None:
+    """From the note `source` that `results/ship.py` writes."""
+    said = read_description(file).get("notes", {}).get("source")
+    return None if said is None else _read(said)
+
+
+def _read(said: Any) -> Source:
+    source = Source(str(said["data"]), said["size"], said["holdout"])
+    if type(source.size) is not int or type(source.holdout) is not int or source.size < 1:
+        raise ValueError(f"size {source.size!r}, holdout {source.holdout!r}")
     return source
 
 

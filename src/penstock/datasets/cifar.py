@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 
 from penstock.datasets.arrays import ImageArrays
 from penstock.errors import DataError
-from penstock.files import write_atomically
+from penstock.files import data_folder, write_atomically
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHA256 = {
@@ -23,14 +22,6 @@ SHA256 = {
     "test-labels": "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
 }
 _COUNTS = {"train": 50_000, "test": 10_000}
-
-
-def data_folder() -> Path:
-    """Where data sets are kept: PENSTOCK_DATA, else the user's cache folder."""
-    override = os.environ.get("PENSTOCK_DATA")
-    if override:
-        return Path(override)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
 
 
 def cifar10(part: str = "train") -> ImageArrays:

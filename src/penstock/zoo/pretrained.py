@@ -1,4 +1,9 @@
-"""Published checkpoints, shipped inside the package: a name in, a network with its preprocessing out."""
+"""Published checkpoints: a name in, a network with its preprocessing out.
+
+Small ones are shipped inside the package. Large ones would make every installation wait for them, so they lie
+beside it in the repository (`results/checkpoints`) and are found from the repository's folder; elsewhere, such
+a file is put into `checkpoints` in the data folder (PENSTOCK_DATA, else the user's cache).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,12 @@ from pathlib import Path
 from torch import nn
 
 from penstock.errors import CheckpointError
+from penstock.files import data_folder
 
-_FOLDER = Path(__file__).parent / "checkpoints"
+_INSIDE = Path(__file__).parent / "checkpoints"
+_BESIDE = Path("results", "checkpoints")  # for who stands in the repository
+LARGE = ("resnet18-imagenette-any", "resnet18-imagenette-dense")
+"""Those that the package does not hold."""
 
 
 def available() -> list[str]:
@@ -17,7 +26,22 @@ def available() -> list[str]:
     >>> all(isinstance(name, str) for name in available())
     True
     """
-    return sorted(path.stem for path in _FOLDER.glob("*.safetensors"))
+    return sorted(_files())
+
+
+def checkpoint_path(name: str) -> Path:
+    """The file of a published checkpoint."""
+    found = _files()
+    if name in found:
+        return found[name]
+    if name in LARGE:
+        raise CheckpointError(
+            f"{name!r} is a large checkpoint, which the package does not hold; take {name}.safetensors from "
+            f"results/checkpoints of the repository and put it into {data_folder() / 'checkpoints'}"
+        )
+    raise CheckpointError(
+        f"no shipped checkpoint is named {name!r}; there are: {', '.join(available()) or 'none'}"
+    )
 
 
 def pretrained(name: str) -> nn.Module:
@@ -26,11 +50,16 @@ def pretrained(name: str) -> nn.Module:
     >>> pretrained("m_cifarnet-cifar10-d50").conv0.density
     0.5
     """
-    if name not in available():
-        raise CheckpointError(
-            f"no shipped checkpoint is named {name!r}; there are: {', '.join(available()) or 'none'}"
-        )
+    path = checkpoint_path(name)
     # Loading is the exporting room's work; the zoo needs it only here, and only when asked.
     from penstock.exporting import load
 
-    return load(_FOLDER / f"{name}.safetensors").eval()
+    return load(path).eval()
+
+
+def _files() -> dict[str, Path]:
+    """Every published checkpoint that is there; the package's own come before others of the same name."""
+    outside = (_BESIDE, data_folder() / "checkpoints")
+    large = [folder / f"{name}.safetensors" for folder in outside for name in LARGE]
+    inside = _INSIDE.glob("*.safetensors")
+    return {path.stem: path for path in (*large, *inside) if path.is_file()}
