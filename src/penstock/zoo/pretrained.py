@@ -1,8 +1,8 @@
 """Published checkpoints: a name in, a network with its preprocessing out.
 
 Small ones are shipped inside the package. Large ones would make every installation wait for them, so they lie
-beside it in the repository (`results/checkpoints`) and are found from the repository's folder; elsewhere, such
-a file is put into `checkpoints` in the data folder (PENSTOCK_DATA, else the user's cache).
+beside it in the repository (`results/checkpoints`) and are found from the repository's folder; elsewhere,
+such a file is put into `checkpoints` in the data folder (PENSTOCK_DATA, else the user's cache).
 """
 
 from __future__ import annotations
