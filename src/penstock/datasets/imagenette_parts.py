@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.datasets.cifar import data_folder
 from penstock.datasets.folder import image_folder
 from penstock.datasets.photographs import Decoded, Photographs, keep_decoded
 from penstock.errors import DataError
+from penstock.files import data_folder
 
 CLASSES = {
     "n01440764": "tench",

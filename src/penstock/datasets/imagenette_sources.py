@@ -16,11 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
-from penstock.datasets.cifar import data_folder
 from penstock.datasets.download import Progress, Unreachable, download
 from penstock.datasets.folder import SUFFIXES
 from penstock.datasets.imagenette_parts import COUNTS, check_counts, imagenette_folder
 from penstock.errors import DataError
+from penstock.files import data_folder
 
 OFFICIAL_URL = "https://s3.amazonaws.com/fast-ai-imageclas/imagenette2-320.tgz"
 OFFICIAL_MD5 = "3df6f0d01a2c9592104656642f5e78a3"

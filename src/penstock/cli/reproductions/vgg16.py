@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from penstock.cli.reproductions.comparison import Variant, comparison
 from penstock.cli.reproductions.plan import Reproduction, Setting, Step, evaluated
 from penstock.cli.reproductions.resnet18 import dense_step, gated_step, slimming_step
@@ -13,9 +15,9 @@ _DENSITIES = (0.8, 0.7, 0.6)
 
 def _steps(setting: Setting) -> tuple[Step, ...]:
     out = setting.out
-    dense, slim = out / "vgg16-dense", out / "vgg16-ns"
-    made = [
-        dense_step(setting, "vgg16", "vgg16_bn", dense),
+    dense, slim = Path(setting.dense or out / "vgg16-dense"), out / "vgg16-ns"
+    made = [] if setting.dense else [dense_step(setting, "vgg16", "vgg16_bn", dense)]
+    made += [
         evaluated(setting, "vgg16-dense", dense),
         slimming_step(setting, "vgg16-ns", dense, _SLIMMED),
         evaluated(setting, "vgg16-ns", slim),
