@@ -89,9 +89,14 @@ void run(const Model& model, const RunRequest& request) {
   const RunFault fault = model.runtime().run(request);
   if (fault.image < 0) return;
   const std::string image = "image " + std::to_string(fault.image) + " of the batch";
-  if (fault.op <= 0) throw InputError(image + " holds NaN or infinity; the network takes finite pixels only");
-  throw InputError(image + ": step " + model.operations()[static_cast<std::size_t>(fault.op)] +
-                   " yields NaN or infinity; prepare the images first (penstock_prepare), or check the weights");
+  if (fault.op <= 0 && !fault.far) throw InputError(image + " holds NaN or infinity; the network takes finite pixels only");
+  const std::string step = fault.op <= 0 ? "" : " of step " + model.operations()[static_cast<std::size_t>(fault.op)];
+  if (fault.far)
+    throw InputError(image + ": values" + step + " lie more than " + std::to_string(static_cast<int>(kFarTimes)) +
+                     " times beyond the range of the calibration, so the image looks unpreprocessed; prepare the images first "
+                     "(penstock_prepare)");
+  throw InputError(image + ": values" + step +
+                   " are NaN or infinity; prepare the images first (penstock_prepare), or check the weights");
 }
 
 constexpr std::int64_t kMostImages = std::int64_t{1} << 32;

@@ -56,11 +56,11 @@ struct MapKernels {
                int y1);
   // Of q - zero, channel by channel [begin, end). only_sums: squares and the largest magnitude may be left out.
   void (*sum)(const CodeMap& in, int begin, int end, bool only_sums, CodeSums* sums);
-  // Planes of an image (packed) to codes; false when a value is not finite.
+  // Planes of an image (packed) to codes; false when a value is beyond far_limit(), or is not a number.
   bool (*import_image)(const float* image, int channels, Quantised out, std::uint8_t* to, int bytes, Planes shape);
-  // One row of pixels to values of planes, `step` floats apart, and back.
+  // One row of pixels to values of planes, `step` floats apart, and back; false as above.
   void (*to_floats)(const std::uint8_t* row, int bytes, int pixels, int count, Quantised in, float* to, std::int64_t step);
-  void (*from_floats)(const float* from, std::int64_t step, int pixels, int count, Quantised out, std::uint8_t* row, int bytes);
+  bool (*from_floats)(const float* from, std::int64_t step, int pixels, int count, Quantised out, std::uint8_t* row, int bytes);
 };
 
 // Of a set that has proved itself (select.h).

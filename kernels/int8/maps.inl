@@ -184,13 +184,15 @@ static void sum_codes(const CodeMap& in, int begin, int end, bool only_sums, Cod
   }
 }
 
-// Codes of n floats, which need not be a whole vector.
+// Codes of n floats, which need not be a whole vector. False when one is beyond far_limit(), or is not a number.
 PENSTOCK_INLINE bool quantise_row(const float* from, int n, Quantised out, std::uint8_t* to) {
   const Flo inverse = splat(1.0f / out.scale), low = splat(static_cast<float>(-out.zero)),
             high = splat(static_cast<float>(255 - out.zero));
+  // Magnitudes compare as their bits do, and the bits of infinity and NaN are larger than any.
+  const Int far = (Int)splat(far_limit(out));
   Int bad = Int{};
   const auto codes = [&](Flo v) {
-    bad |= (Int)(((Int)v & 0x7f800000) == 0x7f800000);
+    bad |= (Int)(((Int)v & 0x7fffffff) > far);
     return round(smaller(larger(v * inverse, low), high)) + out.zero;
   };
   int i = 0;
@@ -249,14 +251,16 @@ static void codes_to_floats(const std::uint8_t* row, int bytes, int pixels, int 
       to[p * step + x] = static_cast<float>(row[static_cast<std::int64_t>(x) * bytes + p] - in.zero) * in.scale;
 }
 
-static void floats_to_codes(const float* from, std::int64_t step, int pixels, int count, Quantised out, std::uint8_t* row,
+static bool floats_to_codes(const float* from, std::int64_t step, int pixels, int count, Quantised out, std::uint8_t* row,
                             int bytes) {
   constexpr int kRun = 256;
   std::uint8_t codes[kRun];
+  bool good = true;
   for (int p = 0; p < count; ++p)
     for (int x0 = 0; x0 < pixels; x0 += kRun) {
       const int n = std::min(kRun, pixels - x0);
-      quantise_row(from + p * step + x0, n, out, codes);
+      good &= quantise_row(from + p * step + x0, n, out, codes);
       for (int x = 0; x < n; ++x) row[static_cast<std::int64_t>(x0 + x) * bytes + p] = codes[x];
     }
+  return good;
 }

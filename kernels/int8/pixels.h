@@ -5,6 +5,7 @@
 // channel and the next pixel is never used. Images (4 channels or fewer) have no bytes between pixels. Whoever writes
 // a map leaves its padding at the zero point's code.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -31,6 +32,13 @@ struct Quantised {
   float scale = 1.0f;
   int zero = 0;
 };
+
+// Codes saturate, so values beyond a tensor's range become its largest in silence. A few are clipped; but where more than
+// one value in kFarShare lies more than kFarTimes beyond the range that the calibration saw, the result would mean nothing:
+// such images have not been preprocessed, or are of another kind than those of the calibration.
+constexpr float kFarTimes = 8.0f;
+constexpr std::int64_t kFarShare = 64;
+inline float far_limit(Quantised q) { return kFarTimes * q.scale * static_cast<float>(std::max(q.zero, 255 - q.zero)); }
 
 // Writes the zero point's code to all padding of a map of `bytes` a pixel.
 void fill_padding(std::uint8_t* map, Planes shape, int bytes, int zero);

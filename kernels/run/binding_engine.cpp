@@ -131,7 +131,7 @@ class Engine {
   std::vector<int> knob_channels() const { return runtime_->program().knob_channels; }
 
  private:
-  // None, or (image, operation, whether in its gate) of the first value that is not finite. Signals are looked at between images.
+  // None, or (image, operation, whether in its gate, whether finite but far out of range) of what was wrong first. Signals are looked at between images.
   nb::object carry_out(RunRequest request) {
     request.stop = [] {
       nb::gil_scoped_acquire acquire;
@@ -145,7 +145,7 @@ class Engine {
       nb::raise_python_error();
     }
     if (fault.image < 0) return nb::none();
-    return nb::make_tuple(fault.image, fault.op, fault.gate);
+    return nb::make_tuple(fault.image, fault.op, fault.gate, fault.far);
   }
 
   // The array keeps the file, not the engine.

@@ -32,11 +32,12 @@ struct RunRequest {
   bool (*stop)() = nullptr;
 };
 
-// Where a value that is not finite was met.
+// Where a value was met that is not finite, or values far beyond what codes can hold.
 struct RunFault {
   std::int64_t image = -1;  // -1: nowhere
   std::int64_t op = -1;     // the operation whose result it is; 0 is the image itself
   bool gate = false;        // in the saliencies of the operation's gate
+  bool far = false;         // finite, but far beyond the range of int8 codes (far_limit in int8/pixels.h)
 };
 
 struct Stopped : std::runtime_error {

@@ -10,6 +10,7 @@ namespace penstock {
 void Runtime::Walk::start(const RunRequest& request, std::int64_t index) {
   const std::int64_t layers = program_.layers, width = runtime_.chosen_width();
   fault_ = RunFault{};
+  far_ = false;
   image_number_ = index;
   image_ = request.images + index * runtime_.image_floats();
   result_ = request.results + index * runtime_.result_floats();
@@ -50,7 +51,7 @@ bool Runtime::Walk::run(std::size_t begin, std::size_t end) {
         case OpKind::spread: spread(op); break;
       }
     if (!finite) {
-      fault_ = {image_number_, static_cast<std::int64_t>(number), op.kind == OpKind::conv};
+      fault_ = {image_number_, static_cast<std::int64_t>(number), op.kind == OpKind::conv, far_};
       return false;
     }
     if (nanoseconds_) {
@@ -77,7 +78,7 @@ bool Runtime::Walk::is_finite(int t) {
 RunFault Runtime::Walk::find_fault() {
   for (std::size_t number = 0; number < program_.ops.size(); ++number) {
     if (!run(number, number + 1)) return fault_;
-    if (!is_finite(program_.ops[number].out)) return {image_number_, static_cast<std::int64_t>(number), false};
+    if (!is_finite(program_.ops[number].out)) return {image_number_, static_cast<std::int64_t>(number), false, false};
   }
   return fault_;
 }

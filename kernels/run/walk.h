@@ -54,8 +54,8 @@ class Runtime::Walk {
 
   // Image number `index` of the request; nothing runs yet.
   void start(const RunRequest& request, std::int64_t index);
-  // Operations [begin, end), in order. False when the image, a gate's saliencies or the result hold a value that is not finite;
-  // `fault` then says where, and nothing more may be run.
+  // Operations [begin, end), in order. False when the image, a gate's saliencies or the result hold a value that is not finite,
+  // or when what shall become codes lies far beyond their range; `fault` then says where, and nothing more may be run.
   bool run(std::size_t begin, std::size_t end);
   const RunFault& fault() const { return fault_; }
   // All operations one by one: where the first value that is not finite appears. For an image that has failed.
@@ -93,14 +93,16 @@ class Runtime::Walk {
   bool run_codes(const Op& op);
   bool import_codes(const Op& op);
   bool export_codes(const Op& op);
+  struct Clipping;
+  bool may_clip(const Clipping& clipped);
   bool conv_codes(const Op& op);
   void pool_codes(const Op& op);
   void average_codes(const Op& op);
   void add_codes(const Op& op);
   void concat_codes(const Op& op);
   void affine_codes(const Op& op);
-  void scale_codes(const Op& op);
-  void pack_codes(const Op& op);
+  bool scale_codes(const Op& op);
+  bool pack_codes(const Op& op);
   // The union of two lists, written to the list of `out`.
   void unite_lists(int a, int b, int out);
   struct Term;
@@ -187,6 +189,7 @@ class Runtime::Walk {
   Team* team_;
   const std::int32_t* winners_;
   RunFault fault_;
+  bool far_ = false;  // of an operation that fails: its values are finite, but far beyond the range of its codes
   std::int64_t image_number_ = 0;
   const float* image_ = nullptr;
   float* result_ = nullptr;

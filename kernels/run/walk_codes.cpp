@@ -1,4 +1,6 @@
 // Operations on quantised maps, over the channels that are stored. docs/int8.md has the arithmetic.
+#include <cmath>
+
 #include "run/walk.h"
 
 namespace penstock {
@@ -7,6 +9,26 @@ namespace {
 bool is_curve(Function f) { return f == Function::silu || f == Function::gelu || f == Function::hardswish; }
 
 }  // namespace
+
+// Values of which some are beyond far_limit(): how many, and whether all are finite.
+struct Runtime::Walk::Clipping {
+  std::int64_t count = 0, far = 0;
+  bool finite = true;
+
+  void look(const float* values, std::int64_t n, float limit) {
+    count += n;
+    for (std::int64_t i = 0; i < n; ++i) {
+      finite &= std::isfinite(values[i]);
+      far += std::fabs(values[i]) > limit;
+    }
+  }
+};
+
+// Whether such values may be clipped: a few may.
+bool Runtime::Walk::may_clip(const Clipping& clipped) {
+  far_ = clipped.finite && clipped.far > clipped.count / kFarShare;
+  return clipped.finite && !far_;
+}
 
 // One input of a combination: a tensor and a factor for each of its result's channels, or one for all.
 struct Runtime::Walk::Term {
@@ -29,8 +51,8 @@ bool Runtime::Walk::run_codes(const Op& op) {
     case OpKind::add: add_codes(op); break;
     case OpKind::concat: concat_codes(op); break;
     case OpKind::affine: affine_codes(op); break;
-    case OpKind::scale: scale_codes(op); break;
-    default: pack_codes(op); break;
+    case OpKind::scale: return scale_codes(op);
+    default: return pack_codes(op);
   }
   return true;
 }
@@ -42,7 +64,10 @@ bool Runtime::Walk::import_codes(const Op& op) {
   const Tensor& t = tensor(op.out);
   make_dense(op.out);
   start_codes(op.out);
-  return maps_.import_image(image_, t.channels, t.quantised, bytes_of(op.out), codes_of(op.out).bytes, t.shape);
+  if (maps_.import_image(image_, t.channels, t.quantised, bytes_of(op.out), codes_of(op.out).bytes, t.shape)) return true;
+  Clipping clipped;
+  clipped.look(image_, runtime_.image_floats(), far_limit(t.quantised));
+  return may_clip(clipped);
 }
 
 bool Runtime::Walk::export_codes(const Op& op) {
@@ -245,7 +270,7 @@ void Runtime::Walk::affine_codes(const Op& op) {
   combine(op, &term, 1, op.shift, 0, out.count);
 }
 
-void Runtime::Walk::scale_codes(const Op& op) {
+bool Runtime::Walk::scale_codes(const Op& op) {
   const Live &in = live(op.in), &by = live(op.in2);
   Live& out = live(op.out);
   std::int32_t* const list = own_list(op.out);
@@ -258,13 +283,15 @@ void Runtime::Walk::scale_codes(const Op& op) {
     list[out.count] = in.list[p];
     factors[out.count++] = by.data[q];
   }
+  if (!kernels_.all_finite(factors, out.count)) return false;
   start_codes(op.out);
   const Term term{op.in, in.list, factors};
   combine(op, &term, 1, nullptr, 0, out.count);
+  return true;
 }
 
 // Between codes and float32.
-void Runtime::Walk::pack_codes(const Op& op) {
+bool Runtime::Walk::pack_codes(const Op& op) {
   const Tensor &from = tensor(op.in), &to = tensor(op.out);
   const Live& in = live(op.in);
   Live& out = live(op.out);
@@ -274,12 +301,20 @@ void Runtime::Walk::pack_codes(const Op& op) {
     start_codes(op.out);
     const CodeMap map = codes_of(op.out);
     const bool vector = from.layout == Layout::vector;
+    const auto values_of = [&](int y) {
+      return vector ? in.data : in.data + from.shape.origin() + std::int64_t{y} * from.shape.pitch();
+    };
+    std::atomic<bool> good{true};
     each(to.shape.height, to.floats(), [&](int y, int) {
       std::uint8_t* const row = bytes_of(op.out) + (to.shape.origin() + std::int64_t{y} * to.shape.pitch()) * map.bytes;
-      const float* const values = vector ? in.data : in.data + from.shape.origin() + std::int64_t{y} * from.shape.pitch();
-      maps_.from_floats(values, from.step(), to.shape.width, in.count, to.quantised, row, map.bytes);
+      if (!maps_.from_floats(values_of(y), from.step(), to.shape.width, in.count, to.quantised, row, map.bytes)) good.store(false);
     });
-    return;
+    if (good.load()) return true;
+    Clipping clipped;
+    for (int p = 0; p < in.count; ++p)
+      for (int y = 0; y < to.shape.height; ++y)
+        clipped.look(values_of(y) + p * from.step(), to.shape.width, far_limit(to.quantised));
+    return may_clip(clipped);
   }
   const CodeMap map = codes_of(op.in);
   const bool planes = to.layout == Layout::planes;
@@ -289,6 +324,7 @@ void Runtime::Walk::pack_codes(const Op& op) {
     float* const values = planes ? out.data + to.shape.origin() + std::int64_t{y} * to.shape.pitch() : out.data;
     maps_.to_floats(row, map.bytes, from.shape.width, in.count, from.quantised, values, to.step());
   });
+  return true;
 }
 
 }  // namespace penstock

@@ -109,6 +109,11 @@ int main(int count, char** words) {
            (int)shape[2], (int)shape[0], (int)shape[1] - 1);
   expect_error(penstock_run(first, images, lower, 0.5, results, &error), PENSTOCK_BAD_INPUT, &error, words_of_shape);
   expect_error(penstock_prepare(first, pixels, two, images, &error), PENSTOCK_BAD_INPUT, &error, "shape: expected (count, ");
+  // Float32 has room for pixels of 0 to 255, codes have not.
+  for (int64_t i = 0; i < in; ++i) images[in + i] = (float)(i % 256);
+  if (strstr(words[1], "int8") != NULL)
+    expect_error(penstock_run(first, images, two, 0.5, results, &error), PENSTOCK_BAD_INPUT, &error,
+                 "image 1 of the batch: values lie");
   images[in + 1] = NAN;
   expect_error(penstock_run(first, images, two, 0.5, results, &error), PENSTOCK_BAD_INPUT, &error, "image 1");
   free(pixels);

@@ -16,7 +16,8 @@ from PIL import Image
 import penstock_runtime as pr
 
 ROOT = Path(__file__).parent.parent.parent
-KEPT = sorted((ROOT / "tests" / "runtime" / "files").glob("block-float32-*.penstock"))[-1]
+FILES = ROOT / "tests" / "runtime" / "files"
+KEPT = sorted(FILES.glob("block-float32-*.penstock"))[-1]
 # Of this machine: `make arm` and `make sanitize` leave others, without the Python module.
 BUILT = [path for path in ROOT.glob("build/*/libpenstock.a") if any(path.parent.glob("_native*"))]
 LIBRARIES = sorted(BUILT, key=lambda path: path.stat().st_mtime)
@@ -48,8 +49,9 @@ def build(source: str, header: Path, out: Path) -> Path:
 
 def test_the_c_interface_holds(header: Path, tmp_path: Path) -> None:
     program = build("kernels/tests/api_test.c", header, tmp_path / "api_test")
-    done = subprocess.run([program, KEPT], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    for file in (KEPT, sorted(FILES.glob("block-int8-*.penstock"))[-1]):
+        done = subprocess.run([program, file], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
 
 
 def test_the_example_classifies_as_the_python_engine_does(header: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def crc32(bytes: bytes, before: int) -> int: ...
 def place_rooms(rooms: NDArray[np.int64], offsets: NDArray[np.int64]) -> int: ...
 
 class Engine:
-    """A compiled network. A run returns None, or what was not finite, and where."""
+    """A compiled network. A run returns None, or which values were bad, and where."""
 
     def run(
         self,

@@ -29,7 +29,7 @@ from penstock_runtime.errors import CompileError, FileError, InputError
 from penstock_runtime.file import Image, pack, write_atomically
 from penstock_runtime.images import read_image
 from penstock_runtime.info import Info
-from penstock_runtime.inputs import is_torch_tensor, not_finite, to_images, torch_module
+from penstock_runtime.inputs import bad_values, is_torch_tensor, to_images, torch_module
 from penstock_runtime.native import chosen_isa, native
 from penstock_runtime.preprocess import Preprocess
 from penstock_runtime.profiling import Steps, layer_times, time_runs
@@ -152,7 +152,7 @@ class Engine:
         results = np.empty((images.shape[0], self._values), np.float32)
         fault = self._native.run(images, counts, results)
         if fault is not None:
-            raise not_finite(fault, images, self._steps.names)
+            raise bad_values(fault, images, self._steps.names)
         if len(self.output_shape) != 1:
             results = results.reshape(-1, *self.output_shape)
         return torch.from_numpy(results) if torch is not None and is_torch_tensor(x) else results
@@ -192,7 +192,7 @@ class Engine:
         counts = self._budgets.counts_for(density)
         fault = self._native.run_recorded(images, counts, results, macs, active, chosen, saliencies)
         if fault is not None:
-            raise not_finite(fault, images, self._steps.names)
+            raise bad_values(fault, images, self._steps.names)
         ends = np.cumsum(self._channels)[:-1]
         return RunRecord(
             outputs=results.reshape(count, *self.output_shape),

@@ -17,6 +17,7 @@ from penstock_runtime.errors import InputError
 Images = npt.NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
 _FAR_PIXEL = 20.0  # no usual normalisation yields larger ones: 1 / 0.05 would
+_PREPARE = "give the engine normalised images (a checkpoint carries how: engine.preprocess(images))"
 
 
 def torch_module() -> Any:
@@ -62,24 +63,30 @@ def to_images(x: Any, expected: tuple[int, int, int]) -> Images:
     )
 
 
-def not_finite(fault: tuple[int, int, bool], images: Images, steps: Sequence[str]) -> InputError:
-    """What to tell when a value of a run was NaN or infinite.
+def bad_values(fault: tuple[int, int, bool, bool], images: Images, steps: Sequence[str]) -> InputError:
+    """What to tell when a value of a run was NaN or infinite, or far beyond what int8 codes hold.
 
-    fault: the image, the first step to yield such a value (0: the image itself), and whether in its gate.
-    images: (batch, channel, height, width), as they ran. steps: the names of the steps.
+    fault: the image, the first step to yield such a value (0: the image itself), whether in its gate, and
+    whether it was finite but far out of range. images: (batch, channel, height, width), as they ran.
+    steps: the names of the steps.
     """
-    image, step, in_gate = fault
+    image, step, in_gate, far = fault
+    low, high = float(images[image].min()), float(images[image].max())
+    pixels = f"pixels lie between {low:.4g} and {high:.4g}"
+    if far:
+        where = "" if step == 0 else f" of layer {steps[step]!r}"
+        return InputError(
+            f"image {image} of the batch: values{where} lie more than 8 times beyond the range of the "
+            f"calibration; its {pixels}, which looks unpreprocessed: {_PREPARE}. If they are as the network "
+            "takes them, calibrate the int8 engine with images of this kind"
+        )
     if step == 0:
         return InputError(
             f"image {image} of the batch holds NaN or infinity; the engine takes finite pixels only"
         )
     where = f"the gate of layer {steps[step]!r}" if in_gate else f"layer {steps[step]!r}"
-    low, high = float(images[image].min()), float(images[image].max())
     if max(-low, high) > _FAR_PIXEL:
-        advice = (
-            f"the image's pixels lie between {low:.4g} and {high:.4g}, which looks unpreprocessed: give the "
-            "engine normalised images (a checkpoint carries how: engine.preprocess(images))"
-        )
+        advice = f"the image's {pixels}, which looks unpreprocessed: {_PREPARE}"
     else:
         advice = "the image looks normalised, so the weights are suspect: check the network in PyTorch"
     return InputError(f"image {image} of the batch: {where} yields NaN or infinity; {advice}")
