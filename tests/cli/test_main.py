@@ -19,6 +19,7 @@ from penstock.cli.main import _COMMANDS, main
 from penstock.reporting.tables import Column, Table, to_rich, word
 from penstock.reporting.terminal import print_table
 
+KEPT = Path(__file__).parent.parent / "runtime" / "files" / "block-float32-v1-format4.penstock"
 TRAIN = ["train", "m_cifarnet", "--epochs", "1", "--json", "--data"]
 
 
@@ -71,14 +72,30 @@ def test_no_option_is_shown_or_taken_that_the_command_overrides(capsys: pytest.C
     assert ended.value.code == 2
 
 
+def without_reader(program: list[str]) -> tuple[int, str]:
+    """Exit code, and what was said on stderr, of a program whose output nobody reads any more."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, *program], stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    return done.returncode, done.stderr
+
+
 def test_a_reader_who_has_seen_enough_ends_the_command_quietly() -> None:
-    for words in (["--help"], ["data", "cifar10", "--help"]):
-        reading, writing = os.pipe()
-        os.close(reading)
-        command = [sys.executable, "-m", "penstock.cli.main", *words]
-        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
-        os.close(writing)
-        assert (done.returncode, done.stderr) == (0, "")
+    """Whether print, tyro or rich is the first to meet the closed pipe."""
+    for words in (["--help"], ["data", "cifar10", "--help"], ["reproduce"]):
+        assert without_reader(["-m", "penstock.cli.main", *words]) == (0, ""), words
+    for options in ([], ["--json"]):
+        assert without_reader(["-m", "penstock_runtime.command", str(KEPT), *options]) == (0, "")
+
+
+def test_another_broken_pipe_is_no_quiet_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(words: list[str]) -> int:
+        raise BrokenPipeError("a worker has died")
+
+    monkeypatch.setattr("penstock.cli.main.run_command", broken)
+    with pytest.raises(BrokenPipeError, match="a worker has died"):
+        main(["doctor"])
 
 
 def one_line(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:

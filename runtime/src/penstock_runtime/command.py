@@ -13,12 +13,16 @@ from typing import Any
 
 from penstock_runtime.engine import Engine, load
 from penstock_runtime.errors import PenstockError
+from penstock_runtime.pipes import run_until_unread
 from penstock_runtime.results import Classification
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    options = _parser().parse_args(arguments)
+    return run_until_unread(lambda: _run(_parser().parse_args(arguments)))
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         engine = load(options.file, threads=options.threads)
         found = {path: _classified(engine, path, options) for path in options.images}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
 import sys
 from types import ModuleType
@@ -12,6 +11,7 @@ from typing import Any
 import tyro
 
 from penstock.errors import PenstockError
+from penstock_runtime.pipes import run_until_unread
 
 _COMMANDS = {
     "demo": "the embedded sample, the shipped checkpoint, a report in a minute or two",
@@ -38,13 +38,7 @@ _NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
-    try:
-        code = _run(words)
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # who reads our output has seen enough, as `| head` has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the last flush says nothing
-        return 0
+    return run_until_unread(lambda: _run(words))
 
 
 def _run(words: list[str]) -> int:
