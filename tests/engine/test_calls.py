@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -234,6 +235,25 @@ def test_what_is_missing_is_named_with_its_layer_before_anything_runs() -> None:
     broken[0].weight.data[0] = float("nan")
     with pytest.raises(CompileError, match="NaN"):
         engines.compile(broken, images)
+
+
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        (lambda y: y * y, "'mul': the engine has no product of a value with itself"),
+        (lambda y: y + 1e39, "'add': its weights hold NaN or infinity"),
+        (lambda y: y * float("nan"), "'mul': its weights hold NaN or infinity"),
+    ],
+)
+def test_arithmetic_without_an_answer_is_refused_by_name(
+    by: Callable[[torch.Tensor], torch.Tensor], message: str
+) -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return by(x.mean((2, 3)))
+
+    with pytest.raises(CompileError, match=re.escape(message)):
+        engines.compile(Net().eval(), torch.randn(2, 3, 8, 8))
 
 
 @pytest.mark.parametrize("by", [lambda y: y + 1.0, lambda y: y * 2.0, lambda y: y * 3.0 + 1.0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, fx
 
 from penstock.engine.activations import function_of
@@ -61,7 +62,7 @@ def _adaptive_pool(walk: Walk, node: fx.Node, use: Use) -> Held:
 @lowers(arithmetic.ADD)
 def _add(walk: Walk, node: fx.Node, use: Use) -> Held:
     if use.setting("alpha") != 1:
-        raise walk.missing(node, "a sum with alpha")
+        raise walk.missing(node, "sum with alpha")
     first, second = _operands(walk, node, use)
     if isinstance(second, Held):
         if walk.size(first) != walk.size(second) or first.form != second.form:
@@ -75,6 +76,8 @@ def _multiply(walk: Walk, node: fx.Node, use: Use) -> Held:
     first, second = _operands(walk, node, use)
     if not isinstance(second, Held):
         return walk.affine(node, first, scale=_per_channel(walk, node, use, first, second))
+    if first.value == second.value:
+        raise walk.missing(node, "product of a value with itself")
     if walk.size(first)[1:] == (1, 1) and walk.size(second)[1:] != (1, 1):
         first, second = second, first
     a, b = walk.size(first), walk.size(second)
@@ -105,7 +108,7 @@ def _operands(walk: Walk, node: fx.Node, use: Use) -> tuple[Held, Held | Tensor 
 def _per_channel(walk: Walk, node: fx.Node, use: Use, held: Held, given: Tensor | float) -> Floats:
     channels = walk.size(held)[0]
     if not isinstance(given, Tensor) or given.numel() == 1:
-        return np.full(channels, float(given), np.float32)
+        return to_floats(torch.full((channels,), float(given), dtype=torch.float64), node.name)
     shape = tuple(given.shape)
     aligned = (*(1,) * (4 - len(shape)), *shape)
     if aligned != (1, channels, 1, 1) or held.form != "map":

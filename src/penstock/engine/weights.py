@@ -14,7 +14,8 @@ from penstock.surgery.operators import use_of_module
 
 def to_floats(tensor: Tensor, name: str) -> Floats:
     """A parameter as a contiguous float32 array; NaN and infinity are refused."""
-    array = np.ascontiguousarray(tensor.detach().cpu().double().numpy().astype(np.float32))
+    with np.errstate(over="ignore"):  # what overflows is refused below
+        array = np.ascontiguousarray(tensor.detach().cpu().double().numpy().astype(np.float32))
     if not np.isfinite(array).all():
         raise CompileError(f"layer {name!r}: its weights hold NaN or infinity; load a network that is whole")
     return array
