@@ -16,6 +16,9 @@ from penstock_runtime.errors import InputError, import_extra
 MOST_PIXELS = 64_000_000
 """The largest picture that is decoded. Cameras take up to 61 million pixels; a file of a few kilobytes can
 claim any number, and each costs three bytes of memory: 64 million take 192 MB."""
+_WEBP_COPIES = 4
+"""Its decoder keeps several pictures of four bytes a pixel, so that fewer pixels take as much."""
+_TILE_SIDES = (322, 323)  # tags of TIFF
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "GIF", "TIFF")
 """What files may hold, whatever they are called: Pillow would also start other programs (PostScript)."""
 _MODES = {1: "L", 3: "RGB"}
@@ -40,7 +43,9 @@ def read_image(
             with pillow.open(content, formats=FORMATS) as picture:
                 check_pixels(picture)
                 cut = cut_middle(picture, height, width, resize, _MODES[channels])
-    except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow raises a dozen kinds for damaged files
         raise InputError(f"{where}: cannot be read as an image ({type(error).__name__}: {error})") from error
     pixels = np.asarray(cut, np.uint8).reshape(height, width, channels)
     return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
@@ -48,12 +53,18 @@ def read_image(
 
 def check_pixels(picture: Any) -> None:
     """Refuse a Pillow picture that announces too many pixels; none is decoded before."""
-    width, height = picture.size
-    if width * height > MOST_PIXELS:
-        raise ValueError(
-            f"{width}x{height} are {width * height} pixels, and at most {MOST_PIXELS} are decoded; "
-            "scale it down"
-        )
+    most = MOST_PIXELS // _WEBP_COPIES if picture.format == "WEBP" else MOST_PIXELS
+    sizes = [picture.size]
+    if picture.format == "TIFF" and all(tag in picture.tag_v2 for tag in _TILE_SIDES):
+        sizes.append(
+            tuple(picture.tag_v2[tag] for tag in _TILE_SIDES)
+        )  # a tile may be larger than the picture
+    for width, height in sizes:
+        if width * height > most:
+            raise ValueError(
+                f"{width}x{height} are {width * height} pixels, and at most {most} of {picture.format} are "
+                "decoded; scale it down"
+            )
 
 
 def cut_middle(picture: Any, height: int, width: int, resize: float | None, mode: str = "RGB") -> Any:
