@@ -251,8 +251,10 @@ def _imported(file: Path, path: str) -> nn.Module:
     try:
         made = getattr(importlib.import_module(module), name)()
     except Exception as error:
+        lost = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
+        hint = f"; go to the folder that {module} lies in, or put that folder on PYTHONPATH" if lost else ""
         raise CheckpointError(
-            f"{file}: cannot make its network by {path}(): {type(error).__name__}: {error}"
+            f"{file}: cannot make its network by {path}(): {type(error).__name__}: {error}{hint}"
         ) from error
     if not isinstance(made, nn.Module):
         raise CheckpointError(f"{file}: {path}() gave a {type(made).__name__}, expected a torch.nn.Module")
