@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from tests.pruning.networks import Chain, images, randomised
 from torch import nn
 
-from penstock.pruning import Budget, ChannelPruning, FilterPruning, SoftFilterPruning, ThiNet, sensitivity
+from penstock.pruning import (
+    Budget,
+    ChannelPruning,
+    FilterPruning,
+    RandomChannels,
+    SoftFilterPruning,
+    ThiNet,
+    sensitivity,
+)
 from penstock.pruning.channel_pruning import choose, lasso
 from penstock.pruning.looking import accuracy, sample_rows
 from penstock.pruning.refit import refit_layer
@@ -194,3 +202,41 @@ def test_the_sensitivity_table_is_the_accuracy_with_one_layer_masked() -> None:
         network.norm2.weight.data[channel] = network.norm2.bias.data[channel] = 0
     right = next(row.accuracy for row in table if (row.layer, row.keep) == ("conv2", 0.5))
     assert right == pytest.approx(accuracy(network, data.images, data.labels))
+
+
+def test_the_lasso_ends_with_dead_and_with_collinear_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(0)
+    z = draw.normal(size=(200, 12))
+    z[:, 3] = z[:, 7] = 0.0
+    z[:, 9:] = z[:, :3] * (1 + 1e-7)
+    y = z @ draw.normal(size=12)
+    gram, moment = torch.from_numpy(z.T @ z / 200), torch.from_numpy(z.T @ y / 200)
+    solved: list[float] = []
+
+    def counted(g: torch.Tensor, m: torch.Tensor, penalty: float, start: torch.Tensor) -> torch.Tensor:
+        solved.append(penalty)
+        return lasso(g, m, penalty, start)
+
+    monkeypatch.setattr("penstock.pruning.channel_pruning.lasso", counted)
+    for count in (1, 6, 11):
+        kept = choose(gram, moment, count)
+        assert len(set(kept)) == count
+        assert count == 11 or not {3, 7} & set(kept)
+    assert len(solved) < 3 * 70
+    few = lasso(gram, moment, 1e-9, steps=24)
+    assert bool(torch.isfinite(few).all())
+
+
+def test_random_channels_keeps_as_many_as_filter_pruning_and_goes_by_its_seed_alone() -> None:
+    network, x = randomised(Chain((16, 16, 16))), torch.randn(1, 3, 12, 12)
+    like = FilterPruning().prune(network, x, Budget(saving=2.0))
+    cuts = [RandomChannels(seed=seed).prune(network, x, Budget(saving=2.0)) for seed in (0, 0, 1)]
+    for cut in cuts:
+        assert [one.channels_after for one in cut.layers] == [one.channels_after for one in like.layers]
+    kept = [[one.kept for one in cut.layers] for cut in cuts]
+    assert kept[0] == kept[1] != kept[2]
+    seen = np.zeros(16)
+    for seed in range(200):
+        cut = RandomChannels(seed=seed).prune(network, x, Budget(ratio=0.5))
+        seen[list(cut.layers[0].kept)] += 1
+    assert (np.abs(seen / 200 - 0.5) < 0.18).all()  # 5 standard deviations: no channel is favoured

@@ -26,6 +26,9 @@ from penstock.pruning.protocol import Budget, Calibration, Pruned, need_images
 from penstock.pruning.refit import inputs_left, parts_by_root, refit_layer
 from penstock.pruning.removable import Removable, mask_channels
 
+_HALVINGS = 30  # down to a billionth of the λ that keeps nothing: what has not come by then is a dead input
+_BISECTIONS = 40
+
 
 @dataclass(frozen=True)
 class ChannelPruning:
@@ -103,15 +106,20 @@ def choose(gram: Tensor, moment: Tensor, count: int) -> list[int]:
     if not most > 0:
         raise PruningError("the layer's outputs do not depend on its inputs: there is nothing to choose by")
     least, beta = most, torch.zeros_like(moment)
-    while _left(beta) < count and least > 1e-9 * most:
+    alive = int(
+        (gram.diagonal() > 1e-12 * gram.diagonal().max()).sum()
+    )  # no λ ever keeps an input that is zero
+    for _ in range(_HALVINGS):
+        if _left(beta) >= min(count, alive):
+            break
         most, least = least, least / 2
         beta = lasso(gram, moment, least, beta)
-    for _ in range(40):
+    for _ in range(_BISECTIONS):
         if _left(beta) <= 1.1 * count:
             break
         middle = (least + most) / 2
         trial = lasso(gram, moment, middle, beta)
-        if _left(trial) < count:
+        if _left(trial) < min(count, alive):
             most = middle
         else:
             least, beta = middle, trial
@@ -127,9 +135,18 @@ def _left(beta: Tensor) -> int:
 
 
 def lasso(
-    gram: Tensor, moment: Tensor, penalty: float, start: Tensor | None = None, tolerance: float = 1e-6
+    gram: Tensor,
+    moment: Tensor,
+    penalty: float,
+    start: Tensor | None = None,
+    tolerance: float = 1e-6,
+    steps: int = 60_000,
 ) -> Tensor:
-    """argmin over β of ½ βᵀGβ − mᵀβ + λ‖β‖₁, by coordinate descent. gram: (n, n); moment: (n,)."""
+    """argmin over β of ½ βᵀGβ − mᵀβ + λ‖β‖₁, by coordinate descent. gram: (n, n); moment: (n,).
+
+    steps: along single coordinates, at most. Nearly collinear inputs converge slowly, and which of them is
+    kept then matters little.
+    """
     g, wanted = gram.cpu().numpy(), moment.tolist()
     beta = np.zeros(len(g)) if start is None else start.cpu().numpy().copy()
     pull = g @ beta  # Gβ, kept up to date
@@ -148,11 +165,13 @@ def lasso(
                 largest = max(largest, abs(new - old))
         return largest / max(1e-12, float(np.abs(beta).max()))
 
-    for _ in range(100):
+    while steps > 0:
+        steps -= len(g)
         if sweep(range(len(g))) <= tolerance:
             break
         active = np.flatnonzero(beta).tolist()
         for _ in range(200):  # most coordinates are 0 and stay so; look at them again only when these rest
-            if sweep(active) <= tolerance:
+            steps -= len(active)
+            if steps <= 0 or sweep(active) <= tolerance:
                 break
     return torch.from_numpy(beta)
