@@ -16,7 +16,7 @@ from penstock.cli.reproductions.rivals_table import Row, rivals_plots, rivals_ta
 from penstock.cli.reproductions.together import Timed, read_times, time_together
 from penstock.cli.reproductions.tradeoff import Plan
 from penstock.cli.reproductions.tradeoff_table import Point, tradeoff_plots, tradeoff_table
-from penstock.pruning import METHODS
+from penstock.pruning import METHODS, make_method
 from penstock.reporting.reproduced import Reproduced, read_reproduced, write_reproduced
 from penstock.reporting.tables import Column, Table, to_json, word
 
@@ -51,6 +51,20 @@ def test_a_share_of_the_rows_can_be_asked_for(tmp_path: Path, capsys: pytest.Cap
     for wrong, message in ((["--methods", "magic"], "'magic'"), (["--savings", "2;3"], "expected numbers")):
         assert main(["reproduce", "cifar-rivals", *wrong, "--dry-run"]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_short_rows_have_names_of_their_own_and_equal_training(tmp_path: Path) -> None:
+    steps = ALL["cifar-rivals"].steps(setting(tmp_path, seeds=(0,), savings=(3.0,), short=True))
+    rows = [step.words for step in steps if step.words[0] in ("prune", "train")]
+    assert {words[words.index("--recipe.epoch-images") + 1] for words in rows} == {"2560"}
+    assert all("-e3short-s0" in words[words.index("--out") + 1] for words in rows)
+    for words in rows:  # every setting is one that the method has
+        if "--settings" in words:
+            first = words.index("--settings") + 1
+            given = [word.split("=") for word in words[first:] if "=" in word]
+            make_method(words[words.index("--method") + 1], dict(given))
+    table = rivals_table(setting(tmp_path, short=True), "r", [])
+    assert "2,560 images" in table.caption
 
 
 @pytest.mark.parametrize(("saving", "density"), [(2.0, 0.70), (3.93, 0.50)])
@@ -102,7 +116,7 @@ def test_the_table_averages_seeds_and_says_what_is_missing(tmp_path: Path) -> No
     assert thinet["milliseconds"] == pytest.approx(1.3)
     assert thinet["note"] == ""
     assert (lccl["top1"], lccl["spread"], lccl["seeds"], lccl["milliseconds"]) == (80.0, None, 1, None)
-    assert lccl["note"] == "the engine does not run it: no time; not run yet"
+    assert lccl["note"] == "no time is claimed: the engine does not run it; not run yet"
     assert gating["top1"] is None
     assert gating["note"] == "saving 2: 1.5 is the most that can be had; not run yet"
 

@@ -18,9 +18,11 @@ from penstock.errors import TrainingError
 from penstock.gating import gated_layers
 from penstock.training import Gates, Loss, Optimiser, Recipe, evaluate, paper_recipe, schedules, train
 from penstock.training.average import WeightAverage
+from penstock.training.epoch import Step
 from penstock.training.losses import parameter_groups, task_loss
 from penstock.training.parts import Portions, divide
 from penstock.training.record import to_toml
+from penstock.training.setup import epoch_length, steps_of
 
 
 def test_training_learns_and_reports_every_epoch() -> None:
@@ -33,6 +35,18 @@ def test_training_learns_and_reports_every_epoch() -> None:
     assert all(step.images_per_second > 0 for step in steps)
     assert not made.training
     assert made.preprocess == tiny.data().preprocess
+
+
+def test_an_epoch_of_some_images_draws_others_each_time() -> None:
+    steps: list[Step] = []
+    _, result = tiny.run(tiny.RECIPE.replace(epochs=2, batch_size=4, epoch_images=10), on_step=steps.append)
+    assert [step.steps for step in steps] == [3] * 6
+    assert len(result.history) == 2
+    few = Recipe(batch_size=4, epoch_images=10)
+    assert (epoch_length(tiny.data(), few), steps_of(tiny.data(), few)) == (10, 3)
+    assert epoch_length(tiny.data(), few.replace(epoch_images=10**6)) == len(tiny.data())
+    with pytest.raises(TrainingError, match="epoch_images: expected 0"):
+        Recipe(epoch_images=-1)
 
 
 def test_weight_decay_is_for_convolutions_and_linear_layers_only() -> None:

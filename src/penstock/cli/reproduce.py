@@ -59,6 +59,9 @@ class Options:
     """Only at these savings of MACs, as in 2,3."""
     seeds: str = ""
     """Only with these seeds, as in 0,1."""
+    short: bool = False
+    """Where rivals are compared: an epoch is 2,560 images, and what a method searches for is searched for
+    briefly. Hours become minutes, and accuracies are lower; such rows have names of their own."""
     threads: int = 0
     """For training; 0 leaves torch's own choice."""
     seed: int = 0
@@ -126,6 +129,7 @@ def settle(options: Options, wanted: Reproduction) -> Setting:
         seed=options.seed,
         out=options.out,
         dense=options.dense,
+        short=options.short,
         methods=tuple(filter(None, options.methods.split(","))),
         savings=tuple(numbers("--savings", options.savings, float)),
         seeds=tuple(numbers("--seeds", options.seeds, int)),

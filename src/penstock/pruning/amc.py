@@ -30,15 +30,17 @@ from penstock.pruning.ranking import best
 from penstock.pruning.refit import inputs_left, need_rows, put_weights, solve
 from penstock.pruning.removable import Removable, mask_channels
 
-_NORM_IMAGES = 1000  # that the norms are measured on before each score
-
 
 @dataclass(frozen=True)
 class AutoMl:
-    """`episodes` of which `warmup` act at random; `held_out` of the `images` score, the others fit."""
+    """`episodes` of which `warmup` act at random; `held_out` of the `images` score, the others fit.
+
+    Before each score the norms are measured on `norm_images`.
+    """
 
     images: int = 3000
     held_out: int = 1000
+    norm_images: int = 1000
     positions: int = 10
     episodes: int = 300
     warmup: int = 75
@@ -56,7 +58,7 @@ class AutoMl:
         found = find_channels(network, example)
         groups, left_alone = need_groups(found, network, tied=False)
         walls = Walls(found, groups, budget, self.lowest, self.round_to)
-        world = World(found, groups, fit, held, self.positions, self.seed)
+        world = World(found, groups, fit, held, self.positions, self.seed, self.norm_images)
         counts = self._search(walls, world)
         kept = world.apply(found.traced, counts)
         return cut_groups(found, groups, kept, example, left_alone)
@@ -145,8 +147,10 @@ class World:
         held: Calibration,
         positions: int,
         seed: int,
+        norm_images: int = 1000,
     ) -> None:
         self.found, self.groups, self.fit, self.held = found, groups, fit, held
+        self.norm_images = norm_images
         readers = list(dict.fromkeys(name for group in groups for name in group.readers))
         self.original: fx.GraphModule = deepcopy(found.traced)
         self.grams: dict[str, Tensor] = {}
@@ -172,7 +176,7 @@ class World:
         """Accuracy on the held-out images after the cut, its norms measured anew."""
         network = deepcopy(self.original)
         self.apply(network, counts)
-        measure_norms(network, self.fit.images[:_NORM_IMAGES])
+        measure_norms(network, self.fit.images[: self.norm_images])
         return accuracy(network, self.held.images, self.held.labels)
 
     def apply(self, network: fx.GraphModule, counts: Sequence[int]) -> list[list[int]]:

@@ -17,7 +17,7 @@ from penstock.training.finite import not_finite
 from penstock.training.lessons import teach
 from penstock.training.losses import count_hits, freeze_norms, is_finite, task_loss
 from penstock.training.processes import Processes
-from penstock.training.setup import Run
+from penstock.training.setup import Run, epoch_length
 from penstock.training.state import STATE_FILE, Part, collect, collect_chance, restore_chance, save_state
 
 
@@ -44,7 +44,8 @@ def run_epoch(run: Run, epoch: int, on_step: Callable[[Step], None] | None) -> P
     draw = torch.Generator().manual_seed(recipe.seed * 100_003 + epoch)
     # A generator of its own, so that runs with other densities see the same images in the same order.
     draw_densities = torch.Generator().manual_seed(recipe.seed * 100_003 + epoch + 500_000_003)
-    order = torch.randperm(len(run.train_data), generator=draw).split(recipe.batch_size)
+    shown = torch.randperm(len(run.train_data), generator=draw)[: epoch_length(run.train_data, recipe)]
+    order = shown.split(recipe.batch_size)
     if part.steps:
         restore_chance(run.state, images=draw, densities=draw_densities)
     changes = recipe.augmentation

@@ -34,7 +34,7 @@ class Score:
 def evaluate(
     network: nn.Module | Callable[[Tensor], Tensor],
     data: Images,
-    batch_size: int = 500,
+    batch_size: int = 100,
     preprocess: Any = None,
 ) -> Score:
     """Run every image of `data` through a network (in evaluation mode) or an engine.
@@ -48,7 +48,9 @@ def evaluate(
     prepare = preprocess or preprocess_of(network, data)
     device = torch.device("cpu")
     mode: AbstractContextManager[None] = nullcontext()
+    layout = torch.contiguous_format
     if isinstance(network, nn.Module):
+        layout = torch.channels_last  # twice as fast in torch on a CPU
         mode = eval_mode(network)
         parameter = next(network.parameters(), None)
         device = device if parameter is None else parameter.device
@@ -59,7 +61,7 @@ def evaluate(
             skipped += batch.skipped
             if not len(batch.labels):
                 continue
-            x = prepare(batch.images.to(device))
+            x = prepare(batch.images.to(device)).contiguous(memory_format=layout)
             labels = batch.labels.to(device)
             begin = time.perf_counter()
             logits = network(x)

@@ -46,6 +46,8 @@ class Recipe(Choices):
 
     epochs: int = 15
     """Passes over the training images."""
+    epoch_images: int = 0
+    """An epoch is so many images, drawn anew for each; 0: all of them."""
     batch_size: int = 128
     """Images in one optimiser step, over all processes."""
     learning_rate: float = 0.1
@@ -75,6 +77,10 @@ class Recipe(Choices):
         check_density(self.density, "recipe.density")
         check_whole(self, "", "epochs", "batch_size")
         check_positive(self, "", "learning_rate")
+        if not isinstance(self.epoch_images, int) or self.epoch_images < 0:
+            raise TrainingError(
+                f"recipe.epoch_images: expected 0 (all images) or more, got {self.epoch_images!r}"
+            )
         if self.statistics not in ("all", "winners"):
             raise TrainingError(f'recipe.statistics: expected "all" or "winners", got {self.statistics!r}')
         if self.gates.choice_noise and self.speed.compile:

@@ -157,7 +157,12 @@ def set_up(
 
 def steps_of(data: Images, recipe: Recipe) -> int:
     """Optimiser steps that an epoch of these images takes."""
-    return -(-len(data) // recipe.batch_size)
+    return -(-epoch_length(data, recipe) // recipe.batch_size)
+
+
+def epoch_length(data: Images, recipe: Recipe) -> int:
+    """How many of these images an epoch shows."""
+    return min(len(data), recipe.epoch_images) if recipe.epoch_images else len(data)
 
 
 def check_inputs(network: nn.Module, data: Images, recipe: Recipe, teacher: nn.Module | None) -> None:

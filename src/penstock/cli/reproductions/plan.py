@@ -18,7 +18,7 @@ class Setting:
     """What the user chose. data and size: as of `penstock train`; epochs: of the training that is compared.
 
     dense: the network that everything starts from; empty: the reproduction's own. seeds, methods, savings,
-    for those that compare methods: which of them; empty: all.
+    for those that compare methods: which of them; empty: all. short: epochs of a few images, brief searches.
     """
 
     data: str
@@ -32,6 +32,7 @@ class Setting:
     seeds: tuple[int, ...] = ()
     methods: tuple[str, ...] = ()
     savings: tuple[float, ...] = ()
+    short: bool = False
 
     def part(self, share: float) -> str:
         """A share of the epochs as a word, at least one."""

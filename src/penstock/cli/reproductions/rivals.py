@@ -16,7 +16,13 @@ import torch
 
 from penstock.cli.reproductions.plan import Defaults, Reproduction, Setting, Step, evaluated
 from penstock.cli.reproductions.resnet18 import dense_step
-from penstock.cli.reproductions.rivals_table import Row, measure_rivals, rivals_plots, rivals_table
+from penstock.cli.reproductions.rivals_table import (
+    SHORT_EPOCH,
+    Row,
+    measure_rivals,
+    rivals_plots,
+    rivals_table,
+)
 from penstock.errors import PruningError
 from penstock.pruning import METHODS, Budget, make_method, prepares
 from penstock.pruning.counting import density_for
@@ -26,6 +32,15 @@ from penstock.zoo.definition import MAKERS
 _FBS = "fbs"
 _SCRATCH_RATE = "0.1"  # weights that were never trained need a larger one
 _DENSE_EPOCHS = 20
+_SHORT: dict[str, dict[str, str]] = {
+    "thinet": {"images": "700"},
+    "channel-pruning": {"images": "700"},
+    "dcp": {"images": "512", "head_steps": "12", "portion": "0.25", "batches": "2"},
+    "amc": {"images": "700", "held_out": "150", "norm_images": "150", "episodes": "16", "warmup": "6"},
+    "rnp": {"images": "512", "agent_steps": "60"},
+    "perforated": {"images": "40"},
+}
+"""What a method searches with in a short run, where its own defaults take many minutes."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +63,15 @@ class Contest:
             known = ", ".join((_FBS, *METHODS))
             raise PruningError(f"--methods: there is no {unknown[0]!r}; there are: {known}")
         return [
-            Row(self.network, method, saving, seed, setting.epochs, epochs_before(setting, method))
+            Row(
+                self.network,
+                method,
+                saving,
+                seed,
+                setting.epochs,
+                epochs_before(setting, method),
+                setting.short,
+            )
             for seed in setting.seeds or (0, 1)
             for saving in setting.savings or self.savings
             for method in setting.methods or self.methods
@@ -73,7 +96,7 @@ class Contest:
 
     def pruned(self, setting: Setting, row: Row) -> Step:
         """One rival: cut and fine-tuned."""
-        given = dict(settings_for(row.method, row.saving))
+        given = settings_for(row.method, row.saving) | (_SHORT.get(row.method, {}) if row.short else {})
         if hasattr(make_method(row.method), "seed"):
             given["seed"] = str(row.seed)
         rate = _SCRATCH_RATE if row.method == "from-scratch" else self.rate
@@ -82,6 +105,7 @@ class Contest:
             *("--saving", f"{row.saving:g}", "--finetune-epochs", str(setting.epochs)),
             *(("--sparsity-epochs", str(row.before)) if row.before else ()),
             *(("--sparsity", "3e-4") if row.method == "network-slimming" else ()),
+            *(("--norm-images", "1000") if row.short and row.method != "network-slimming" else ()),
             *(("--settings", *(f"{name}={value}" for name, value in given.items())) if given else ()),
             *self.shared(setting, row.seed, rate),
         )
@@ -108,6 +132,7 @@ class Contest:
             *("--recipe.seed", str(seed), "--recipe.threads", str(setting.threads)),
             *("--recipe.distill", "0.7", "--recipe.label-smoothing", "0"),
             *("--recipe.schedule", "linear", "--recipe.warmup", "0.1", *self.recipe(setting)),
+            *(("--recipe.epoch-images", str(SHORT_EPOCH)) if setting.short else ()),
         )
 
     def reproduction(self, title: str, defaults: Defaults) -> Reproduction:

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from penstock.cli.models import CHECKPOINT, find_model
+from penstock.cli.models import CHECKPOINT, COMPILED, find_model
 from penstock.cli.reproductions.plan import Setting
 from penstock.cli.reproductions.together import Timed, Times, read_json, read_times, time_together
 from penstock.pruning import METHODS
@@ -22,12 +22,16 @@ from penstock.reporting.numbers import short_count, times
 from penstock.reporting.reproduced import Plot
 from penstock.reporting.tables import NOTHING, Cell, Column, Table, figure, to_json, word
 
+SHORT_EPOCH = 2560  # images: 20 steps of 128
 DENSE = ("dense, float32", "dense, int8")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One network: a method at a saving with a seed. epochs: after the cut; before: before it."""
+    """One network: a method at a saving with a seed. epochs: after the cut; before: before it.
+
+    short: its epochs and its search were short ones.
+    """
 
     network: str
     method: str
@@ -35,11 +39,13 @@ class Row:
     seed: int
     epochs: int
     before: int
+    short: bool = False
 
     @property
     def name(self) -> str:
         """Of its folder and files. Epochs are part of it: runs of another length are other rows."""
-        return f"{self.network}-{self.method}-{self.saving:g}x-e{self.epochs}-s{self.seed}"
+        length = f"e{self.epochs}{'short' if self.short else ''}"
+        return f"{self.network}-{self.method}-{self.saving:g}x-{length}-s{self.seed}"
 
     @property
     def label(self) -> str:
@@ -93,6 +99,11 @@ def measure_rivals(setting: Setting, name: str, start: str, rows: Sequence[Row],
         for row, found in there.items()
         if (setting.out / row / CHECKPOINT).exists()
     }
+    networks |= {
+        row: Timed(str(setting.out / row / COMPILED))
+        for row in there
+        if (setting.out / row / COMPILED).exists()
+    }
     if networks:
         networks |= {DENSE[0]: Timed(start), DENSE[1]: Timed(start, precision="int8")}
     time_together(setting, setting.out / f"{name}-times.json", networks, again)
@@ -135,6 +146,8 @@ def rivals_table(setting: Setting, name: str, rows: Sequence[Row]) -> Table:
         f"{name} on {setting.data}: mean over seeds, ± half of their range; epochs before + after the cut; "
         "ms: one image, one thread, float32 unless it says int8"
     )
+    if setting.short:
+        caption += f"; short: an epoch is {SHORT_EPOCH:,} images, and searches are brief"
     return Table(name, caption, columns, tuple(cells))
 
 
@@ -171,7 +184,7 @@ def _cells(
     known = measured.milliseconds
     spent = [known[name] for name in there if name in known]
     if not spent:
-        note = "; ".join(filter(None, ("the engine does not run it: no time", note)))
+        note = "; ".join(filter(None, ("no time is claimed: the engine does not run it", note)))
     elif any(name in measured.unsteady for name in there):
         note = "; ".join(filter(None, ("measured on a busy machine", note)))
     scores = [found.top1 for found in there.values()]

@@ -24,6 +24,7 @@ from penstock.measuring.machine import machine_words
 from penstock.measuring.timing import interleave
 from penstock.pruning import calibration
 from penstock.quantizing import calibrate
+from penstock_runtime import load
 
 _CALIBRATION = 256
 _SECONDS_EACH = 0.6
@@ -31,7 +32,8 @@ _SECONDS_EACH = 0.6
 
 @dataclass(frozen=True)
 class Timed:
-    """A network to time. density: one for all layers, or each timed image's own."""
+    """A network to time. model: as commands take it, or a compiled file. density: one for all layers, or each
+    timed image's own."""
 
     model: str
     density: float | Sequence[dict[str, float]] | None = None
@@ -75,7 +77,10 @@ def time_together(setting: Setting, path: Path, networks: Mapping[str, Timed], a
     isa = ""
     for name, one in networks.items():
         key = (one.model, one.precision)
-        if key not in compiled:
+        if key not in compiled and one.model.endswith(".penstock"):
+            engine = load(one.model, threads=1)
+            compiled[key] = (engine, "", engine.preprocess(pixels))
+        elif key not in compiled:
             network = find_model(one.model).eval()
             prepare = preprocess_of(network, test)
             ranges = None
