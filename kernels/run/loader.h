@@ -48,6 +48,7 @@ class Loader {
   void check_codes(Op& op);
   void check_constants(const Op& op);
   void load_conv(Op& op, Row f, Row p);
+  void load_listed(Op& op, Row f, Row p);
   void plan_later(std::int64_t size, std::function<std::string(Op&)> plan);
   void plan_convolutions();
   void load_levels(Op& op, std::int64_t first, std::int64_t rho);

@@ -138,12 +138,12 @@ void Loader::load_op(int i) {
     check(!written_[static_cast<std::size_t>(op.out)], "tensor " + std::to_string(op.out) + " is written twice");
   }
   op.function = static_cast<Function>(number(f[OpField::function], 0, kFunctionCount - 1, "function"));
-  const bool elementwise =
-      op.kind == OpKind::conv || op.kind == OpKind::add || op.kind == OpKind::affine || op.kind == OpKind::linear;
+  const bool counted = op.kind == OpKind::conv || op.kind == OpKind::linear || op.kind == OpKind::listed;
+  const bool elementwise = counted || op.kind == OpKind::add || op.kind == OpKind::affine;
   check(elementwise || op.function == Function::none, "this kind of operation has no function");
   op.layer = number(f[OpField::layer], -1, raw_.layers - 1, "layer");
   if (op.layer >= 0) {
-    check(op.kind == OpKind::conv || op.kind == OpKind::linear, "this kind of operation is not counted");
+    check(counted, "this kind of operation is not counted");
     check(!layer_seen_[static_cast<std::size_t>(op.layer)], "layer is counted twice");
     layer_seen_[static_cast<std::size_t>(op.layer)] = true;
   }
@@ -169,6 +169,7 @@ void Loader::load_kind(Op& op, Row f, Row p) {
     case OpKind::export_result: program_->output = op.in; return;
     case OpKind::depthwise:
     case OpKind::conv: return load_conv(op, f, p);
+    case OpKind::listed: return load_listed(op, f, p);
     case OpKind::pool: return load_pool(op, p);
     case OpKind::adaptive_pool:
       op.pool = static_cast<Pool>(number(p[AdaptivePoolField::pool], 0, kPoolCount - 1, "pool"));

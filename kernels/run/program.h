@@ -16,6 +16,7 @@
 #include "conv/buffer.h"
 #include "int8/conv.h"
 #include "int8/maps.h"
+#include "listed/listed.h"
 #include "ops/ops.h"
 #include "run/planes.h"
 #include "run/schema.h"
@@ -103,7 +104,8 @@ struct Op {
   Pool pool = Pool::max;
   PoolShape window{};
   ConvPlanPtr plan;
-  Int8PlanPtr int8;         // of a convolution from codes to codes, instead of `plan`
+  Int8PlanPtr int8;  // of a convolution from codes to codes, instead of `plan`
+  std::shared_ptr<const ListedPlan> listed;
   std::vector<int> inputs;  // concat
   // affine: whether a channel that is skipped stays zero, and skipped.
   bool passes_channels() const { return shift == nullptr && keeps_zero(function); }

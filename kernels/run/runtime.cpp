@@ -18,7 +18,7 @@ std::size_t first_deep_op(const Program& program) {
   std::size_t deep = program.ops.size();
   for (std::size_t i = program.ops.size(); i-- > 0;) {
     const Op& op = program.ops[i];
-    if (op.kind == OpKind::import_image) break;
+    if (op.kind == OpKind::import_image || op.kind == OpKind::listed) break;
     if (op.kind == OpKind::conv) {
       const Tensor& in = program.tensors[static_cast<std::size_t>(op.in)];
       const Tensor& out = program.tensors[static_cast<std::size_t>(op.out)];
@@ -42,6 +42,7 @@ std::vector<char> find_never_negative(const Program& program) {
     switch (op.kind) {
       case OpKind::conv: out = is_relu(op.in2 >= 0 ? op.after : op.function); break;
       case OpKind::add:
+      case OpKind::listed:
       case OpKind::affine: out = is_relu(op.function); break;
       case OpKind::pool:
       case OpKind::adaptive_pool:
@@ -113,6 +114,13 @@ Runtime::Context::Context(const Program& program, std::size_t pieces) {
   fresh.resize(widest);
   alone.resize(widest);
   code_sums.resize(widest);
+  std::size_t pixels = 0;
+  for (const Op& op : program.ops)
+    if (op.listed && !op.listed->fixed())
+      pixels = std::max(pixels, static_cast<std::size_t>(op.listed->padded(op.listed->most_pixels() + 1)));
+  pixel_places.resize(pixels);
+  pixel_results.resize(pixels);
+  pixel_factors.resize(pixels);
   later.resize(pieces + 1);  // the last one is written in vain
   later_channels.resize(kLaterReaders * widest);
 }

@@ -29,10 +29,11 @@ constexpr std::int64_t kFormat = 4;
 #define PENSTOCK_WEIGHT_FORMATS(X) X(filters) X(code_filters) X(positions) X(lines) X(gathered) X(row_positions)
 
 // `depthwise` has the fields of `conv`; it keeps its input's list, and a channel that is not in it leaves as the constant
-// function(bias). `spread` stores such constants as planes, for readers that need every channel.
+// function(bias). `spread` stores such constants as planes, for readers that need every channel. `listed` is a convolution that
+// computes some pixels only (listed/listed.h).
 #define PENSTOCK_OP_KINDS(X)                                                                              \
   X(import_image) X(export_result) X(conv) X(pool) X(adaptive_pool) X(add) X(concat) X(affine) X(scale) \
-  X(linear) X(pack) X(channel_norm) X(depthwise) X(spread)
+  X(linear) X(pack) X(channel_norm) X(depthwise) X(spread) X(listed)
 
 // Fields of every operation; those of its kind follow. An offset into the weights, or a tensor, that is not there is -1.
 #define PENSTOCK_OP_FIELDS(X) X(kind) X(in) X(in2) X(out) X(function) X(layer) X(knob)
@@ -50,6 +51,12 @@ constexpr std::int64_t kFormat = 4;
 #define PENSTOCK_AFFINE_FIELDS(X) X(scale) X(shift)
 #define PENSTOCK_LINEAR_FIELDS(X) X(weights) X(bias)
 #define PENSTOCK_CHANNEL_NORM_FIELDS(X) X(scale) X(shift)
+// Without in2: `pixels` arguments from `first_pixel` on are the pixels (y * width + x) that are computed, rising, and one for each
+// pixel of the result from `nearest` on is the place in that list from which it takes its value. With in2, a map of one channel,
+// pixels where it is not zero are computed and multiplied with it, and `shift` is added.
+#define PENSTOCK_LISTED_FIELDS(X)                                                                                      \
+  X(kernel_h) X(kernel_w) X(stride_h) X(stride_w) X(pad_h) X(pad_w) X(dilation_h) X(dilation_w) X(weights) X(bias) \
+  X(shift) X(first_pixel) X(pixels) X(nearest)
 
 // `slope` belongs to leaky_relu; `second` is channel_norm's eps, or the slope after a convolution's addition.
 #define PENSTOCK_SCALARS(X) X(slope) X(second)
@@ -76,6 +83,7 @@ constexpr std::int64_t kFormat = 4;
   X(AffineField, PENSTOCK_AFFINE_FIELDS)              \
   X(LinearField, PENSTOCK_LINEAR_FIELDS)              \
   X(ChannelNormField, PENSTOCK_CHANNEL_NORM_FIELDS)   \
+  X(ListedField, PENSTOCK_LISTED_FIELDS)              \
   X(Scalar, PENSTOCK_SCALARS)                         \
   X(Activation, PENSTOCK_ACTIVATIONS)                 \
   X(Function, PENSTOCK_FUNCTIONS)                     \

@@ -49,6 +49,7 @@ bool Runtime::Walk::run(std::size_t begin, std::size_t end) {
         case OpKind::pack: pack(op); break;
         case OpKind::channel_norm: channel_norm(op); break;
         case OpKind::spread: spread(op); break;
+        case OpKind::listed: finite = listed(op); break;
       }
     if (!finite) {
       fault_ = {image_number_, static_cast<std::int64_t>(number), op.kind == OpKind::conv, far_};

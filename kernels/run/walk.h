@@ -38,6 +38,8 @@ struct Runtime::Context {
   std::vector<std::int32_t> later_channels;  // of the readers to come
   Int8Fetch later_rows[2 * kLaterReaders];
   std::vector<CodeSums> code_sums;
+  std::vector<std::int32_t> pixel_places, pixel_results;  // of the operation that lists pixels
+  std::vector<float> pixel_factors;
 };
 
 class Runtime::Walk {
@@ -139,6 +141,11 @@ class Runtime::Walk {
   void linear(const Op& op);
   void pack(const Op& op);
   void channel_norm(const Op& op);
+  // Convolutions of listed pixels (walk_listed.cpp).
+  bool listed(const Op& op);
+  int list_pixels(const Op& op);
+  void put_nearest(const Op& op, float* sums, float* plane);
+  void put_listed(const Op& op, int channel, int count, float* sums, float* plane);
 
   const Tensor& tensor(int t) const { return program_.tensors[static_cast<std::size_t>(t)]; }
   Live& live(int t) { return context_.live[static_cast<std::size_t>(t)]; }

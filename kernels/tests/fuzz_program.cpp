@@ -241,6 +241,30 @@ Arrays int8_program(int height, int width) {
   return w.arrays;
 }
 
+// Convolutions at listed pixels: of a fixed list, and where a map says.
+Arrays listed_program(int height, int width) {
+  Writer w;
+  const int low = (height + 1) / 2, narrow = (width + 1) / 2;
+  const int image = w.tensor(true, 3, height, width, 1);
+  w.op(OpKind::import_image, -1, -1, image, Function::none, false, false, {});
+  const int a = w.tensor(true, 8, height, width, 1);
+  const std::int64_t pixels = static_cast<std::int64_t>(w.arrays.args.size()), count = height * width / 2;
+  for (std::int64_t i = 0; i < count; ++i) w.arrays.args.push_back(2 * i);
+  const std::int64_t nearest = static_cast<std::int64_t>(w.arrays.args.size());
+  for (std::int64_t i = 0; i < height * width; ++i) w.arrays.args.push_back(i / 2 < count ? i / 2 : count - 1);
+  w.op(OpKind::listed, image, -1, a, Function::silu, true, false,
+       {3, 3, 1, 1, 1, 1, 1, 1, w.weights(8 * 27), w.weights(8), -1, pixels, count, nearest});
+  const int b = w.tensor(true, 12, height, width, 1);
+  w.conv(a, b, 8, 12, 3, 1, 1, 1, 1, Function::relu, true);
+  const int map = w.tensor(true, 1, low, narrow, 0);
+  w.conv(b, map, 12, 1, 1, 2, 0, 1, 1, Function::relu, false);
+  const int c = w.tensor(true, 7, low, narrow, 0);
+  w.op(OpKind::listed, b, map, c, Function::relu, true, false,
+       {3, 3, 2, 2, 1, 1, 1, 1, w.weights(7 * 12 * 9), -1, w.weights(7), -1, 0, -1});
+  w.op(OpKind::export_result, c, -1, -1, Function::none, false, false, {});
+  return w.arrays;
+}
+
 std::int64_t other_number(std::int64_t value, std::mt19937_64& random) {
   static const std::int64_t kOdd[] = {-1,      0,         1,         2,         3,         16,        255,       65535, 65536,
                                       1 << 20, 1LL << 30, 1LL << 31, 1LL << 32, 1LL << 62, INT64_MAX, INT64_MIN, -16};
@@ -324,7 +348,8 @@ int main(int argc, char** argv) {
   const int mutations = argc > 1 ? std::atoi(argv[1]) : 20000;
   std::mt19937_64 random(argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 1u);
   // The second one's image is read where the caller has it.
-  const Arrays bases[] = {base_program(11, 9), base_program(12, 8), int8_program(11, 9), separable_program(11, 9)};
+  const Arrays bases[] = {base_program(11, 9), base_program(12, 8), int8_program(11, 9), separable_program(11, 9),
+                          listed_program(11, 9)};
   std::vector<Isa> sets;
   for (int i = 0; i < kIsaCount; ++i)
     if (isa_available(static_cast<Isa>(i))) sets.push_back(static_cast<Isa>(i));
@@ -333,7 +358,7 @@ int main(int argc, char** argv) {
       if (!try_program(base, isa, 2)) return std::printf("the program itself was refused\n"), 1;
   int ran = 0;
   for (int n = 0; n < mutations; ++n) {
-    Arrays changed = bases[n % 4];
+    Arrays changed = bases[n % 5];
     for (std::uint64_t changes = 1 + random() % 3; changes > 0; --changes) mutate(changed, random);
     ran += try_program(changed, sets[random() % sets.size()], n % 50 == 0 ? 2 : 1);
   }

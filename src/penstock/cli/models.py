@@ -22,6 +22,7 @@ from penstock.zoo.definition import MAKERS
 from penstock.zoo.pretrained import available, pretrained
 
 CHECKPOINT = "model.safetensors"
+COMPILED = "model.penstock"
 """The network's file in a run's folder."""
 
 

@@ -16,10 +16,10 @@ from typing import Annotated, Any
 import safetensors.torch
 import torch
 import tyro
-from torch import nn
+from torch import Tensor, nn
 
 from penstock.cli.images import ReadOptions, settle_preprocess
-from penstock.cli.models import find_model
+from penstock.cli.models import COMPILED, find_model
 from penstock.cli.progress import TrainingDisplay
 from penstock.cli.prune_report import curves, report, show_methods, show_report, show_sensitivity
 from penstock.cli.recipes import PruneRecipe, plain_recipe
@@ -29,6 +29,7 @@ from penstock.datasets import preprocess_of
 from penstock.errors import PruningError
 from penstock.exporting import save
 from penstock.files import write_atomically
+from penstock.measuring.densities import try_compile
 from penstock.pruning import (
     Budget,
     Method,
@@ -174,6 +175,8 @@ def run(options: Options) -> int:
         watch=lambda name, recipe: TrainingDisplay(recipe.epochs, options.json, name),
     )
     images = next(iter(test_data.test_batches(_COUNTED))).images
+    if outcome.skipping is not None and outcome.skipping.kind == "pixels":
+        keep_compiled(outcome.network, prepare(images[:1]), options.out / COMPILED)
     found = report(options.model, options.method, options.density, network, outcome, prepare(images))
     if Path(options.model).exists() or options.model in available():  # trained: the curve's baseline
         found["baseline"] = asdict(evaluate(network, test_data)) | {"macs": found["macs_before"]}
@@ -200,6 +203,15 @@ def keep(network: nn.Module, folder: Path, skipping: Skipping | None) -> None:
         save(skipping.plain(network), folder / "model.safetensors")
     tensors = {name: tensor.detach().contiguous() for name, tensor in network.state_dict().items()}
     write_atomically(folder / "weights.safetensors", safetensors.torch.save(tensors))
+
+
+def keep_compiled(network: nn.Module, example: Tensor, path: Path) -> None:
+    """Write a network that skips pixels as a compiled file, since no checkpoint describes it; say why not."""
+    engine, why = try_compile(network.eval(), example)
+    if engine is None:
+        print(f"not compiled: {why}", file=sys.stderr, flush=True)
+    else:
+        engine.save(path)
 
 
 def choose_method(options: Options) -> Method:

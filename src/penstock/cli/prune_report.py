@@ -75,7 +75,7 @@ def milliseconds(
     singles = images[:TIMED].split(1)
     calls: dict[str, Callable[[], object]] = {}
     for name, network in networks.items():
-        if network is None or (name == "smaller" and skipping is not None and skipping.plain is None):
+        if network is None:
             continue
         decided: Sequence[dict[str, float] | None] = [None] * len(singles)
         if name == "smaller" and skipping is not None and skipping.plain:

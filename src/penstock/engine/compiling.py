@@ -14,7 +14,7 @@ from penstock.engine.layout import Placement, place
 from penstock.engine.lower import lower
 from penstock.engine.package import make_engine
 from penstock.engine.quantise import quantise
-from penstock.engine.steps import Conv, Network
+from penstock.engine.steps import Conv, ListedConv, Network
 from penstock.errors import CompileError
 from penstock.native import chosen_isa
 from penstock.quantizing import Ranges, calibrate
@@ -106,5 +106,5 @@ def _fit(steps: Network) -> Placement:
 def _peak(steps: Network) -> int:
     """The accounted peak of activations: the most floats that one convolution reads and writes."""
     sizes = [value.channels * value.area // (1 if value.codes is None else 4) for value in steps.values]
-    convs = (step for step in steps.steps if isinstance(step, Conv))
+    convs = (step for step in steps.steps if isinstance(step, Conv | ListedConv))
     return max((sizes[step.inputs[0]] + sizes[step.output] for step in convs), default=0)

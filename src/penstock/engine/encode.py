@@ -5,6 +5,8 @@ Nothing but arrays of integers and floats leaves here, and the other side checks
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
@@ -24,6 +26,7 @@ from penstock.engine.steps import (
     Import,
     Levels,
     Linear,
+    ListedConv,
     Network,
     Pack,
     Pool,
@@ -47,6 +50,7 @@ _KINDS: dict[type[Step], str] = {
     Pack: "pack",
     ChannelNorm: "channel_norm",
     Spread: "spread",
+    ListedConv: "listed",
 }
 _ALIGN = 16  # weights of each layer start on a cache line
 
@@ -98,13 +102,13 @@ def encode(network: Network, placement: Placement) -> Program:
         inputs = [numbers[value] for value in step.inputs]
         function: Function = getattr(step, "function", Function())
         layer = knob = -1
-        if isinstance(step, Conv | Linear) and step.layer is not None:
+        if isinstance(step, Conv | ListedConv | Linear) and step.layer is not None:
             layer = len(layers)
             layers.append(step.layer)
         if isinstance(step, Conv) and step.gates is not None:
             knob = len(gated)
             gated.append(step.name)
-        second = inputs[1] if len(inputs) == 2 and isinstance(step, Add | Scale | Conv) else -1
+        second = inputs[1] if len(inputs) == 2 and isinstance(step, Add | Scale | Conv | ListedConv) else -1
         common = {
             "kind": number("OpKind", _kind(step)),
             "in": inputs[0] if inputs else -1,
@@ -169,6 +173,13 @@ def _fields(step: Step, network: Network, weights: _Weights, args: list[int], in
             "weight_scales": -1 if quantised is None else weights.add(quantised.scales),
         }
         return row("ConvField", fields)
+    if isinstance(step, ListedConv):
+        parts = {"weights": step.weights, "bias": step.bias, "shift": step.shift}
+        lists = {"first_pixel": -1, "pixels": 0, "nearest": -1}
+        if step.pixels:
+            lists = {"first_pixel": _add_arguments(args, step.pixels), "pixels": len(step.pixels)}
+            lists["nearest"] = _add_arguments(args, step.nearest)
+        return row("ListedField", {**_window(step), **_offsets(parts, weights), **lists})
     if isinstance(step, Pool):
         kind = {"pool": number("Pool", step.kind), "divisor": step.divisor}
         return row("PoolField", {**kind, **_window(step), "count_padding": int(step.count_padding)})
@@ -178,10 +189,7 @@ def _fields(step: Step, network: Network, weights: _Weights, args: list[int], in
         first = _add_arguments(args, inputs)
         return row("ConcatField", {"first_argument": first, "arguments": len(inputs)})
     if isinstance(step, Affine):
-        parts = {"scale": step.scale, "shift": step.shift}
-        return row(
-            "AffineField", {name: -1 if part is None else weights.add(part) for name, part in parts.items()}
-        )
+        return row("AffineField", _offsets({"scale": step.scale, "shift": step.shift}, weights))
     if isinstance(step, Linear):
         # A vector is combined row by row, so its weights lie (in, out); planes are multiplied as (out, in).
         packed = not network.values[step.inputs[0]].planes
@@ -192,7 +200,12 @@ def _fields(step: Step, network: Network, weights: _Weights, args: list[int], in
     return []
 
 
-def _window(step: Conv | Pool) -> dict[str, int]:
+def _offsets(parts: Mapping[str, Floats | None], weights: _Weights) -> dict[str, int]:
+    """Where each of the parts lies among the weights; -1 if it is not there."""
+    return {name: -1 if part is None else weights.add(part) for name, part in parts.items()}
+
+
+def _window(step: Conv | ListedConv | Pool) -> dict[str, int]:
     """How a window or kernel moves over the planes."""
     kernel = step.kernel if isinstance(step, Pool) else step.weights.shape[2:]
     pairs = {"kernel": kernel, "stride": step.stride, "pad": step.padding, "dilation": step.dilation}

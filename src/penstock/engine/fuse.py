@@ -15,8 +15,10 @@ from penstock.engine.steps import (
     Affine,
     ChannelNorm,
     Conv,
+    Floats,
     Import,
     Linear,
+    ListedConv,
     Network,
     Pack,
     Pool,
@@ -84,7 +86,7 @@ def _merge_pointwise(network: Network) -> None:
 
 
 def _merge(before: Step, step: Affine) -> bool:
-    if not isinstance(before, Conv | Linear | Add | Affine) or before.function != IDENTITY:
+    if not isinstance(before, Conv | ListedConv | Linear | Add | Affine) or before.function != IDENTITY:
         return False
     plain = step.scale is None and step.shift is None
     if not plain and not _scale_into(before, step):
@@ -103,11 +105,13 @@ def _merge(before: Step, step: Affine) -> bool:
 
 def _scale_into(before: Step, step: Affine) -> bool:
     """scale · (what `before` computes) + shift, by changing the weights of `before`."""
-    if isinstance(before, Conv) and before.gates is None:
+    if isinstance(before, ListedConv) or (isinstance(before, Conv) and before.gates is None):
         if step.scale is not None:
             before.weights = before.weights * step.scale[:, None, None, None]
             before.bias = None if before.bias is None else before.bias * step.scale
-        if step.shift is not None:
+        if isinstance(before, ListedConv) and len(before.inputs) == 2:  # the map multiplies in between
+            before.shift = _affine_shift(before.shift, step)
+        elif step.shift is not None:
             before.bias = step.shift if before.bias is None else before.bias + step.shift
         return True
     if isinstance(before, Linear) and all(
@@ -127,6 +131,15 @@ def _scale_into(before: Step, step: Affine) -> bool:
             before.shift = step.shift if before.shift is None else before.shift + step.shift
         return True
     return False
+
+
+def _affine_shift(shift: Floats | None, step: Affine) -> Floats | None:
+    """scale · shift + the step's own shift."""
+    if shift is not None and step.scale is not None:
+        shift = shift * step.scale
+    if step.shift is None:
+        return shift
+    return step.shift if shift is None else shift + step.shift
 
 
 def foldable_sums(network: Network) -> list[Add]:
@@ -176,7 +189,7 @@ def _pack_vectors(network: Network) -> None:
         value.planes = value.area > 1
     steps: list[Step] = []
     for step in network.steps:
-        on_planes = isinstance(step, Conv | Pool | AdaptivePool | ChannelNorm)
+        on_planes = isinstance(step, Conv | ListedConv | Pool | AdaptivePool | ChannelNorm)
         if on_planes:
             for place, source in enumerate(step.inputs):
                 if not network.values[source].planes:
@@ -184,7 +197,7 @@ def _pack_vectors(network: Network) -> None:
                     steps.append(Pack(f"{step.name} (as planes)", [source], twin))
                     step.inputs[place] = twin
         steps.append(step)
-        makes_planes = isinstance(step, Conv | Pool | ChannelNorm | Import)
+        makes_planes = isinstance(step, Conv | ListedConv | Pool | ChannelNorm | Import)
         if makes_planes and not network.values[step.output].planes:
             result = step.output
             step.output = _twin(network, result)

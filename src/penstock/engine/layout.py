@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.engine.steps import Affine, Conv, Network, Scale, Step, Value
+from penstock.engine.steps import Affine, Conv, ListedConv, Network, Scale, Step, Value
 from penstock.native import native
 
 _VECTOR_SLACK = 32  # kernels/run/planes.h, kVectorSlack
@@ -64,7 +64,7 @@ def place(network: Network) -> Placement:
 
 def _choose_halos(network: Network) -> None:
     for step in network.steps:
-        if isinstance(step, Conv):
+        if isinstance(step, Conv | ListedConv):
             source = network.values[step.inputs[0]]
             source.halo = max(source.halo, *step.padding)
     # A convolution that adds writes over its addend, so the two need the same halo. In a chain of residual

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from penstock.engine import layers, operators  # noqa: F401  they enter their functions into LOWERINGS
+from penstock.engine import layers, operators, pixels  # noqa: F401  they enter their functions into LOWERINGS
 from penstock.engine.steps import Export, Import, Network
 from penstock.engine.walk import LOWERINGS, Held, Walk
 from penstock.errors import CompileError

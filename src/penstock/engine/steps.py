@@ -134,6 +134,27 @@ class Conv(Step):
 
 
 @dataclass
+class ListedConv(Step):
+    """A convolution, weights (out, in, kh, kw), at some pixels only (kernels/listed/listed.h).
+
+    pixels: those that are computed, y · width + x; nearest: for every pixel the place in `pixels` of the one
+    whose value it has. Both empty: a second input, one map, says where, and multiplies; `shift` is added
+    after that.
+    """
+
+    weights: Floats
+    bias: Floats | None
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    function: Function = IDENTITY
+    shift: Floats | None = None
+    pixels: list[int] = field(default_factory=list)
+    nearest: list[int] = field(default_factory=list)
+    layer: str | None = None
+
+
+@dataclass
 class Pool(Step):
     """Windows of `kernel`; the output's size already tells floor from ceil mode."""
 

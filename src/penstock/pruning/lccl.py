@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from penstock.gating import scale_and_shift
 from penstock.pruning.pixels import (
     Candidate,
     PixelLayer,
@@ -29,6 +30,7 @@ from penstock.pruning.pixels import (
     share_for,
 )
 from penstock.pruning.protocol import Budget, Skipping
+from penstock.surgery.pixels import DecidingMap
 
 
 @dataclass(frozen=True)
@@ -113,3 +115,8 @@ class CheapMap(PixelLayer):
         macs = pixels * self.dense_macs + self.cheap_macs
         self.work = Work(macs, macs)
         return self.conv(x) * m
+
+    def skipped(self) -> DecidingMap:
+        scale, shift = scale_and_shift(self.norm)
+        weight = self.cheap.weight * scale[:, None, None, None]
+        return DecidingMap(self.cheap, weight.detach(), (shift - self.threshold).detach())

@@ -34,6 +34,7 @@ from penstock.pruning.pixels import (
 )
 from penstock.pruning.protocol import Budget, Calibration, Skipping, need_images
 from penstock.surgery.network import eval_mode
+from penstock.surgery.pixels import FixedPixels
 
 RATES = (1.0, 1 / 1.5, *(1 / n for n in range(2, 21)))
 
@@ -142,6 +143,9 @@ class PerforatedConv(PixelLayer):
         macs = torch.full((len(x),), self.dense_macs * float(self.mask.float().mean()))
         self.work = Work(macs, macs)
         return whole.flatten(2)[:, :, self.nearest].unflatten(2, self.size)
+
+    def skipped(self) -> FixedPixels:
+        return FixedPixels(self.mask, self.nearest)
 
     def saved(self) -> float:
         """MACs an image that the mask spares."""

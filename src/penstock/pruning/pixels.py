@@ -1,7 +1,7 @@
 """What the pixel methods share: convolutions in a network replaced by ones that skip, and their MACs counted.
 
 A layer that skips keeps the convolution it replaces as `conv` and notes, in `work`, what its last forward
-computed of it. No time is claimed for these networks: the engine has no such operation.
+computed of it. The engine runs those that skip whole pixels (`penstock.surgery.pixels` says which).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from penstock.errors import PruningError
 from penstock.pruning.protocol import Budget, Cost
 from penstock.surgery import trace, weight_layers
 from penstock.surgery.network import eval_mode
+from penstock.surgery.pixels import PixelConv
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Work:
     executed: Tensor
 
 
-class PixelLayer(nn.Module):
+class PixelLayer(PixelConv):
     """A convolution that does not compute everything. `dense_macs`: of the convolution, for one image."""
 
     def __init__(self, conv: nn.Conv2d, dense_macs: int) -> None:

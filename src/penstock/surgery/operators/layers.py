@@ -12,6 +12,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from penstock.gating import GatedConv2d
 from penstock.surgery.operators.row import Cutting, Kind, Operator, convolution_product, linear_product
 from penstock.surgery.operators.uses import Use
+from penstock.surgery.pixels import PixelConv
 
 
 def _refit_convolution(module: Any) -> None:
@@ -161,6 +162,10 @@ OTHER_NORMS = Operator(
     Kind.OTHER,
     aliases=("local_response_norm",),
     modules=(nn.InstanceNorm2d, nn.LocalResponseNorm),
+)
+# What it skips depends on the image: the pruning methods that make it count that themselves.
+PIXEL_CONV = Operator(
+    "PixelConv", Kind.OTHER, functions=False, modules=(PixelConv,), subclasses=True, measured=True
 )
 # timm's VGG head, which torch.fx cannot look into.
 CONV_MLP = Operator("ConvMlp", Kind.OTHER, functions=False, foreign=("timm.ConvMlp",), measured=True)
