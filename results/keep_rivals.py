@@ -1,4 +1,6 @@
-"""python results/keep_rivals.py runs/rivals results/rivals: keep the records of `penstock reproduce cifar-rivals`.
+"""Keep the records of `penstock reproduce cifar-rivals`: its folder in, another and a table out.
+
+    python results/keep_rivals.py runs/rivals results/rivals
 
 Copies what says how each row came about and what it scored (metrics, run.toml, plan, report, scores, times,
 the table and its plot), no weights, and prints the table as Markdown.
