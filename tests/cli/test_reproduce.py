@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import tyro
 from penstock.cli import reproductions
 from penstock.cli.main import main
 from penstock.cli.reproductions import ALL, Reproduction, Setting, Step
-from penstock.cli.reproductions.comparison import Variant, comparison
+from penstock.cli.reproductions.comparison import Variant, comparison, tradeoff
 from penstock.errors import DataError
 from penstock.reporting.tables import Column, Table, to_json, word
 
@@ -111,6 +112,55 @@ def test_a_comparison_counts_from_its_first_row(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text("{}")
     with pytest.raises(DataError, match=r"b\.json: expected what `penstock evaluate --json` prints"):
         comparison(setting(tmp_path), "t", [Variant("dense", "a"), Variant("gated", "b")])
+
+
+def test_a_comparison_has_densities_of_one_network_times_and_the_dense_lines(tmp_path: Path) -> None:
+    def scored(top1: float, macs: float, density: float | None = None) -> dict[str, object]:
+        return {"top1": top1, "top5": 99.0, "macs_paper": macs, "macs_executed": macs, "density": density}
+
+    def entry(name: str, precision: str, density: float | None, milliseconds: float) -> dict[str, object]:
+        times = {"milliseconds": milliseconds, "median_milliseconds": milliseconds}
+        said = {"name": name, "precision": precision, "density": density, "macs": 1.0, "gflops": 1.0}
+        return said | times | {"images_per_second": 1.0}
+
+    files = {"a": [scored(90.0, 800)], "a-224": [scored(91.0, 1600)]}
+    files["any"] = [scored(89.0, 800, 1.0), scored(88.0, 400, 0.5)]
+    for name, rows in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"rows": rows}))
+    entries = [
+        entry("openvino", "float32", None, 20.0),
+        entry("openvino-int8", "int8", None, 9.0),
+        entry("penstock d = 0.5", "float32", 0.5, 10.0),
+        entry("penstock int8 d = 0.5", "int8", 0.5, 6.0),
+    ]
+    contest = {"network": "any", "batch": 1, "isa": "avx2", "peak_gflops": 1.0, "problems": {}}
+    timed = json.dumps(contest | {"threads": 1, "entries": entries})
+    (tmp_path / "any-times-1.json").write_text(timed)
+    variants = [
+        Variant("dense", "a"),
+        Variant("any, d = 0.5", "any", "1.98×", 0.5, "any", "any density"),
+    ]
+    rows = to_json(comparison(setting(tmp_path), "t", variants, "any"))
+    assert [row["network"] for row in rows[2:]] == ["dense: fastest float32", "dense: fastest int8"]
+    assert rows[0]["large_top1"] == pytest.approx(91.0)
+    assert rows[1]["large_top1"] is None
+    assert rows[1]["change"] == pytest.approx(-2.0)
+    assert rows[1]["saving"] == pytest.approx(2.0)
+    assert (rows[1]["float32_1"], rows[1]["int8_1"]) == (10.0, 6.0)
+    assert (rows[2]["float32_1"], rows[3]["int8_1"]) == (20.0, 9.0)
+    assert rows[1]["paper"] == "1.98×"
+    (plot,) = tradeoff(setting(tmp_path), "t", variants)
+    assert plot.baseline is not None
+    assert (plot.baseline.accuracy, plot.curves[0].points[0].accuracy) == (90.0, 88.0)
+    (tmp_path / "any-times-1.json").write_text("{}")
+    with pytest.raises(DataError, match=r"any-times-1\.json: expected what `penstock bench --json` prints"):
+        comparison(setting(tmp_path), "t", variants, "any")
+
+
+def test_a_trained_dense_network_is_not_trained_again(tmp_path: Path) -> None:
+    for name in ("resnet18-table", "vgg16-table"):
+        steps = ALL[name].steps(replace(setting(tmp_path), dense="runs/mine"))
+        assert steps[0].words[:2] == ("evaluate", "runs/mine")
 
 
 def test_the_memory_table_is_the_papers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,6 +120,8 @@ def test_a_half_copied_archive_is_refused_and_nothing_is_kept(tmp_path: Path) ->
         half.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
         with pytest.raises(DataError, match=r"half-a\..*not a whole archive"):
             take_imagenette(half)
+    with pytest.raises(DataError, match="a zip file whose end is missing"):
+        take_imagenette(tmp_path / "half-a.zip")
     with pytest.raises(DataError, match="run: penstock data imagenette"):
         datasets.imagenette("train")
     assert not list((tmp_path / "data").glob(".imagenette-*"))

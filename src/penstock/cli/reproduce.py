@@ -56,7 +56,7 @@ class Options:
     methods: str = ""
     """Only these, as in fbs,thinet,amc; all if empty."""
     savings: str = ""
-    """Only at these savings of MACs, as in 2,3."""
+    """Only at these savings of MACs, as in 2,3; of resnet18-table, those of Network Slimming."""
     seeds: str = ""
     """Only with these seeds, as in 0,1."""
     short: bool = False

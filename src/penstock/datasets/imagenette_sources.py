@@ -117,6 +117,9 @@ def _members(path: Path) -> Iterator[Member]:
                 if not info.is_dir():
                     yield info.filename, lambda info=info: archive.read(info)  # type: ignore[misc]
     else:
+        with open(path, "rb") as stream:
+            if stream.read(2) == b"PK":  # a zip file's index stands at its end
+                raise zipfile.BadZipFile("a zip file whose end is missing: it was copied in part")
         with tarfile.open(path, "r:*") as tar:
             for member in tar:
                 if member.isfile():

@@ -10,7 +10,9 @@ from penstock.cli.reproductions.together import read_json
 from penstock.errors import DataError
 from penstock.measuring.contest import Contest
 from penstock.reporting.contest_table import read_contest
+from penstock.reporting.figures.tradeoff import Curve, CurvePoint
 from penstock.reporting.numbers import short_count, times
+from penstock.reporting.reproduced import Plot
 from penstock.reporting.tables import NOTHING, Cell, Column, Table, figure, word
 
 LARGE = 224  # pixels, the paper's: accuracies are scored and times measured at this size too
@@ -22,6 +24,7 @@ class Variant:
     """A row. file: the name its score has; said: what the paper says of it on ImageNet.
 
     density: which of the scores in `file`, where there are several. timed: whose times at 224 pixels are its.
+    series: the curve that it belongs to; empty for the network that all are compared with.
     """
 
     title: str
@@ -29,6 +32,7 @@ class Variant:
     said: str = "–"
     density: float | None = None
     timed: str = ""
+    series: str = ""
 
 
 def timing_steps(setting: Setting, name: str, densities: Sequence[float]) -> list[Step]:
@@ -82,6 +86,23 @@ def comparison(setting: Setting, name: str, variants: Sequence[Variant], dense_l
     cells = tuple(tuple(row.get(column.key, NOTHING) for column in columns) for row in rows)
     caption = f"{name} on {setting.data}, {setting.size} pixels; times in milliseconds an image"
     return Table(name, caption, columns, cells).without_empty_columns()
+
+
+def tradeoff(setting: Setting, name: str, variants: Sequence[Variant]) -> tuple[Plot, ...]:
+    """Accuracy against the paper's MACs, a curve for each series; the variant without one is circled."""
+    curves: dict[str, list[CurvePoint]] = {}
+    baseline = None
+    for one in variants:
+        row = row_of(setting, one.file, one.density)
+        label = "" if one.density is None else f"d = {one.density:g}"
+        point = CurvePoint(row["macs_paper"], row["top1"], label)
+        if one.series:
+            curves.setdefault(one.series, []).append(point)
+        else:
+            baseline = point
+    lines = tuple(Curve(series, tuple(points)) for series, points in curves.items())
+    words = f"top-1, test images of {setting.data}"
+    return (Plot(f"{name}-macs", "macs", words, lines, baseline=baseline),)
 
 
 def _scored(setting: Setting, one: Variant) -> dict[str, Cell]:

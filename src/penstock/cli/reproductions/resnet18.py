@@ -6,9 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.cli.reproductions.comparison import LARGE, Variant, comparison, timing_steps
+from penstock.cli.reproductions.comparison import LARGE, Variant, comparison, timing_steps, tradeoff
 from penstock.cli.reproductions.plan import Reproduction, Setting, Step, evaluated
-from penstock.reporting.tables import Table
 
 _GATED = (
     ("d100", 1.0, 0),
@@ -32,13 +31,24 @@ def _steps(setting: Setting) -> tuple[Step, ...]:
         again = replace(setting, seed=setting.seed + further)
         made.append(gated_step(again, name, dense, dense, density))
         made += _scores(setting, name, out / name, density)
-    made.append(slimming_step(setting, "resnet18-ns", dense, _SLIMMED))
-    made += _scores(setting, "resnet18-ns", out / "resnet18-ns")
+    for saving in _savings(setting):
+        name = _slimmed(saving)
+        made.append(slimming_step(setting, name, dense, saving))
+        made += _scores(setting, name, out / name)
     made.append(any_step(setting, _ANY, dense))
     made += _scores(setting, _ANY, out / _ANY, *_ANY_AT)
     for name, densities in (("resnet18-d70", (0.7,)), ("resnet18-d60", (0.6,)), (_ANY, _ANY_AT)):
         made += timing_steps(setting, name, densities)
     return tuple(made)
+
+
+def _savings(setting: Setting) -> tuple[float, ...]:
+    """Of Network Slimming."""
+    return setting.savings or (_SLIMMED,)
+
+
+def _slimmed(saving: float) -> str:
+    return f"resnet18-ns-{saving:g}x"
 
 
 def _scores(setting: Setting, name: str, model: Path, *densities: float) -> list[Step]:
@@ -117,22 +127,26 @@ def _distilled(setting: Setting) -> tuple[str, ...]:
     )
 
 
-def _table(setting: Setting) -> Table:
-    variants = [
+def _variants(setting: Setting) -> list[Variant]:
+    said = "1.98×, −2.54 from d = 1"
+    return [
         Variant("ResNet-18, dense", "resnet18-dense", "68.98 top-1"),
-        Variant("gates, d = 1", "resnet18-d100", "+1.73", 1.0),
-        Variant("FBS, d = 0.7", "resnet18-d70", "1.62×", 0.7, "resnet18-d70"),
-        Variant("FBS, d = 0.6", "resnet18-d60", "1.98×, −2.54 from d = 1", 0.6, "resnet18-d60"),
-        Variant("FBS, d = 0.6, another seed", "resnet18-d60-again", "1.98×, −2.54 from d = 1", 0.6),
-        Variant("Network Slimming", "resnet18-ns", "1.39×, −1.77"),
-        *(Variant(f"any density, d = {density:g}", _ANY, "–", density, _ANY) for density in _ANY_AT),
+        Variant("gates, d = 1", "resnet18-d100", "+1.73", 1.0, series="FBS"),
+        Variant("FBS, d = 0.7", "resnet18-d70", "1.62×", 0.7, "resnet18-d70", "FBS"),
+        Variant("FBS, d = 0.6", "resnet18-d60", said, 0.6, "resnet18-d60", "FBS"),
+        Variant("FBS, d = 0.6, another seed", "resnet18-d60-again", said, 0.6, series="FBS"),
+        *(
+            Variant(f"Network Slimming, {saving:g}×", _slimmed(saving), "1.39×, −1.77", series="NS")
+            for saving in _savings(setting)
+        ),
+        *(Variant(f"any density, d = {one:g}", _ANY, "–", one, _ANY, "any density") for one in _ANY_AT),
     ]
-    return comparison(setting, "resnet18-table", variants, _ANY)
 
 
 RESNET18_TABLE = Reproduction(
     "resnet18-table",
     "ResNet-18: gates at d = 1, FBS at d = 0.7 and 0.6, Network Slimming, any density; accuracy and times",
     _steps,
-    _table,
+    lambda setting: comparison(setting, "resnet18-table", _variants(setting), _ANY),
+    plots=lambda setting: tradeoff(setting, "resnet18-table", _variants(setting)),
 )
