@@ -96,6 +96,8 @@ def test_an_empty_batch_gives_an_empty_result(engine: Engine, images: torch.Tens
         (lambda x: x.numpy().astype(np.int64), "preprocess"),
         (lambda x: x.tolist(), "list"),
         (lambda x: np.ma.masked_less(x.numpy(), 0.0), "mask"),
+        (lambda x: x.to_sparse(), "to_dense"),
+        (lambda x: x.to_mkldnn(), "to_dense"),
         (lambda x: None, "NoneType"),
     ],
 )

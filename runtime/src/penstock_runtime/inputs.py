@@ -45,9 +45,14 @@ def to_images(x: Any, expected: tuple[int, int, int]) -> Images:
             raise InputError(
                 f"the engine runs on the CPU and the images are on {x.device}; give images.cpu()"
             )
-        _check(tuple(x.shape), x.is_floating_point(), str(x.dtype), expected)
-        x = x.detach().resolve_neg()
-        return np.ascontiguousarray(x.float().numpy())
+        try:
+            _check(tuple(x.shape), x.is_floating_point(), str(x.dtype), expected)
+            return np.ascontiguousarray(x.detach().resolve_neg().float().numpy())
+        except (RuntimeError, TypeError) as error:  # sparse, nested, masked, or of another library
+            raise InputError(
+                f"images: a {type(x).__name__} of layout {x.layout} has no plain values ({error}); give an "
+                "ordinary tensor, images.to_dense() for one"
+            ) from error
     if not isinstance(x, np.ndarray) and hasattr(x, "__dlpack__"):
         x = _from_dlpack(x)
     if isinstance(x, np.ma.MaskedArray):
