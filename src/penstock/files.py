@@ -47,8 +47,16 @@ def read_plain(text: str) -> Any:
     {'epoch': 3}
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_named_once)
         canonical(value).encode()  # refuses NaN, numbers beyond a double's range and halves of characters
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return value
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """No writer names a value twice; readers would disagree on which of the two counts."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return found

@@ -76,8 +76,10 @@ NESTED = 100_000
         '{"format": true, "network": {}, "sha256": ""}',
         "[1]",
         "null",
+        '{"format": 1, "format": 1, "network": {}, "sha256": ""}',
+        '{"format": 1, "network": {"notes": {"top1": 1, "top1": 2}}, "sha256": ""}',
     ],
-    ids=["deep", "digits", "nan", "infinity", "surrogate", "version", "list", "null"],
+    ids=["deep", "digits", "nan", "infinity", "surrogate", "version", "list", "null", "twice", "twice, deep"],
 )
 def test_a_description_that_no_writer_makes_is_a_checkpoint_error(
     good: Path, tmp_path: Path, text: str
