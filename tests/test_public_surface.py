@@ -21,6 +21,7 @@ SURFACE = {
     "PenstockError",
     "Recipe",
     "Score",
+    "Thresholds",
     "__version__",
     "account",
     "add_gates",
@@ -31,6 +32,7 @@ SURFACE = {
     "explain",
     "export_onnx",
     "fit_budget",
+    "fit_thresholds",
     "load",
     "remove_unused",
     "saliency_penalty",
@@ -61,6 +63,7 @@ SIGNATURES: dict[str, dict[str, Any]] = {
     "export_onnx": {"network": EMPTY, "path": EMPTY, "example": EMPTY},
     "evaluate": {"network": EMPTY, "data": EMPTY},
     "fit_budget": {"gated": EMPTY, "data": EMPTY},
+    "fit_thresholds": {"gated": EMPTY, "data": EMPTY},
 }
 COMMANDS = [
     "demo",

@@ -6,18 +6,20 @@
 
 namespace penstock {
 
-int choose_winners(const OpKernels& kernels, float* __restrict g, int channels, int wanted, std::uint32_t* __restrict keys,
-                   std::int32_t* list, float* gains) {
+int choose_winners(const OpKernels& kernels, float* __restrict g, int channels, int wanted, float above,
+                   std::uint32_t* __restrict keys, std::int32_t* list, float* gains) {
   for (int o = 0; o < channels; ++o) g[o] = g[o] > 0.0f ? g[o] : 0.0f;
   std::memcpy(keys, g, sizeof(float) * static_cast<std::size_t>(channels));  // bits of floats >= 0 order as the floats do
 
   // The least key of those that are taken, and how many of the values equal to it are: all, unless there are too many.
   const auto at_least = [&](std::uint32_t t) { return kernels.count_at_least(keys, channels, t); };
-  std::uint32_t threshold = 1;
-  const int positive = at_least(1);
-  const int taken = std::min(wanted, positive);
+  std::uint32_t threshold;
+  std::memcpy(&threshold, &above, sizeof threshold);
+  ++threshold;  // of the next larger float
+  const int salient = at_least(threshold);
+  const int taken = std::min(wanted, salient);
   int ties = channels;
-  if (taken < positive) {
+  if (taken < salient) {
     std::int32_t least = std::numeric_limits<std::int32_t>::max(), most = 0;
     for (int o = 0; o < channels; ++o) {
       const std::int32_t key = static_cast<std::int32_t>(keys[o]);
@@ -26,7 +28,7 @@ int choose_winners(const OpKernels& kernels, float* __restrict g, int channels, 
     }
     threshold = std::max(threshold, static_cast<std::uint32_t>(least));
     std::uint32_t over = static_cast<std::uint32_t>(most) + 1;
-    int reached = positive, reached_over = 0;
+    int reached = salient, reached_over = 0;
     bool exact = false;
     // Where it would lie if saliencies were spread evenly and, every third time, half-way.
     for (int turn = 1; over - threshold > 1 && !exact; ++turn) {

@@ -52,6 +52,7 @@ class Loader {
   void plan_later(std::int64_t size, std::function<std::string(Op&)> plan);
   void plan_convolutions();
   void load_levels(Op& op, std::int64_t first, std::int64_t rho);
+  void load_threshold(Op& op, std::int64_t rho);
   void load_pool(Op& op, Row p);
   void load_concat(Op& op, Row p);
   void find_image_reader();

@@ -84,6 +84,7 @@ void Loader::load_conv(Op& op, Row f, Row p) {
     channels = out.channels;
     op.phi = weights(p[ConvField::phi], static_cast<std::int64_t>(in.channels) * out.channels, "phi");
     load_levels(op, p[ConvField::levels], p[ConvField::rho]);
+    if (f[OpField::kind] == static_cast<std::int64_t>(OpKind::threshold_conv)) load_threshold(op, p[ConvField::rho]);
     op.summary = static_cast<Summary>(number(p[ConvField::summary], 0, kSummaryCount - 1, "summary"));
     // With one gate per channel a suppressed channel stays zero only under f(0) = 0, which all of conv.h's have.
   }
@@ -169,6 +170,13 @@ void Loader::load_levels(Op& op, std::int64_t first, std::int64_t rho) {
     }
   }
   op.rho = weights(rho, rows * channels, "rho");
+}
+
+void Loader::load_threshold(Op& op, std::int64_t rho) {
+  const std::int64_t channels = at(op.out).channels;
+  check(op.level_edges.empty(), "a layer with levels has no threshold");
+  op.threshold = weights(rho, channels + 1, "rho and threshold")[channels];
+  check(std::isfinite(op.threshold) && !std::signbit(op.threshold), "threshold");
 }
 
 }  // namespace penstock

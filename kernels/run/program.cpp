@@ -129,7 +129,8 @@ void Loader::load_op(int i) {
   Op op;
   op.kind = static_cast<OpKind>(number(f[OpField::kind], 0, kOpKindCount - 1, "kind"));
   op.keeps_list = op.kind == OpKind::depthwise;
-  if (op.keeps_list) op.kind = OpKind::conv;
+  const bool above = op.kind == OpKind::threshold_conv;
+  if (op.keeps_list || above) op.kind = OpKind::conv;
   check((i == 0) == (op.kind == OpKind::import_image), "the image is imported first and once");
   check((i == raw_.op_count - 1) == (op.kind == OpKind::export_result), "the result is exported last and once");
   if (op.kind != OpKind::import_image) op.in = index(f[OpField::in], "input", true);
@@ -149,6 +150,7 @@ void Loader::load_op(int i) {
   }
   op.knob = number(f[OpField::knob], -1, raw_.knobs - 1, "knob");
   check(op.knob < 0 || op.kind == OpKind::conv, "only a convolution is gated");
+  check(op.knob >= 0 || !above, "a threshold without a gate");
   const float* const scalars = raw_.scalars + static_cast<std::int64_t>(i) * kOpScalars;
   op.slope = scalars[static_cast<int>(Scalar::slope)];
   op.eps = scalars[static_cast<int>(Scalar::second)];
@@ -168,6 +170,7 @@ void Loader::load_kind(Op& op, Row f, Row p) {
       return;
     case OpKind::export_result: program_->output = op.in; return;
     case OpKind::depthwise:
+    case OpKind::threshold_conv:
     case OpKind::conv: return load_conv(op, f, p);
     case OpKind::listed: return load_listed(op, f, p);
     case OpKind::pool: return load_pool(op, p);

@@ -86,6 +86,7 @@ struct Op {
   const float* bias = nullptr;     // linear, conv
   const float* phi = nullptr;      // gated conv: [in][out]
   const float* rho = nullptr;
+  float threshold = 0.0f;  // gated conv: winners have saliencies above it
   // Gated conv with levels: rho, bias and gain have a row of C_out values for each; level_edges holds the largest
   // number of winners that each level but the last serves.
   const float* level_bias = nullptr;

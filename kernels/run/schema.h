@@ -30,10 +30,11 @@ constexpr std::int64_t kFormat = 4;
 
 // `depthwise` has the fields of `conv`; it keeps its input's list, and a channel that is not in it leaves as the constant
 // function(bias). `spread` stores such constants as planes, for readers that need every channel. `listed` is a convolution that
-// computes some pixels only (listed/listed.h).
+// computes some pixels only (listed/listed.h). `threshold_conv` is a gated `conv` whose winners are above a threshold, the number that
+// follows rho; the winners it is given are then the most that it may have.
 #define PENSTOCK_OP_KINDS(X)                                                                              \
   X(import_image) X(export_result) X(conv) X(pool) X(adaptive_pool) X(add) X(concat) X(affine) X(scale) \
-  X(linear) X(pack) X(channel_norm) X(depthwise) X(spread) X(listed)
+  X(linear) X(pack) X(channel_norm) X(depthwise) X(spread) X(listed) X(threshold_conv)
 
 // Fields of every operation; those of its kind follow. An offset into the weights, or a tensor, that is not there is -1.
 #define PENSTOCK_OP_FIELDS(X) X(kind) X(in) X(in2) X(out) X(function) X(layer) X(knob)

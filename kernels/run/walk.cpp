@@ -38,6 +38,7 @@ bool Runtime::Walk::run(std::size_t begin, std::size_t end) {
         case OpKind::import_image: finite = import_image(op, image_); break;
         case OpKind::export_result: finite = export_result(op, result_); break;
         case OpKind::depthwise:
+        case OpKind::threshold_conv:
         case OpKind::conv: finite = conv(op); break;
         case OpKind::pool: pool(op); break;
         case OpKind::adaptive_pool: adaptive_pool(op); break;
@@ -170,7 +171,7 @@ int Runtime::Walk::choose_winners(const Op& op, const Live& in, int wanted, std:
   // A NaN would win nothing, and so hide itself and what it comes from; an infinity would multiply a whole channel.
   if (!kernels_.all_finite(g, channels)) return -1;
   float* const gains = context_.gains.data();
-  const int count = penstock::choose_winners(kernels_, g, channels, wanted, context_.keys.data(), list, gains);
+  const int count = penstock::choose_winners(kernels_, g, channels, wanted, op.threshold, context_.keys.data(), list, gains);
   const std::int64_t at = runtime_.knob_offsets_[static_cast<std::size_t>(op.knob)];
   if (saliencies_) std::copy(g, g + channels, saliencies_ + at);
   if (op.level_gain)

@@ -84,6 +84,13 @@ class Writer {
     arrays.scalars.insert(arrays.scalars.end(), {0.1f, 0.01f});
   }
 
+  // rho; of a threshold_conv, its threshold too.
+  std::int64_t saliency_bias(int count, OpKind kind) {
+    const std::int64_t at = weights(count);
+    if (kind == OpKind::threshold_conv) arrays.weights.push_back(0.4f);
+    return at;
+  }
+
   // kernel, stride, pad, dilation alike on both axes
   void conv(int in, int out, int cin, int cout, int k, int stride, int pad, int dilation, int groups, Function f, bool gated,
             int skip = -1, int levels = 1, OpKind kind = OpKind::conv) {
@@ -106,7 +113,7 @@ class Writer {
                      weights(cout * cin / groups * k * k),
                      weights(cout),
                      gated ? weights(cin * cout) : -1,
-                     gated ? weights(levels * cout) : -1,
+                     gated ? saliency_bias(levels * cout, kind) : -1,
                      0,
                      skip >= 0 ? 1 : 0,
                      0,
@@ -135,7 +142,7 @@ Arrays base_program(int height, int width) {
   const int sum = w.tensor(true, 8, height, width, 1);
   w.op(OpKind::add, a, b, sum, Function::relu, false, false, {});
   const int c = w.tensor(true, 12, low, narrow, 0);
-  w.conv(sum, c, 8, 12, 3, 2, 1, 1, 1, Function::gelu, true);
+  w.conv(sum, c, 8, 12, 3, 2, 1, 1, 1, Function::gelu, true, -1, 1, OpKind::threshold_conv);
   const int pooled = w.tensor(true, 8, low, narrow, 0);
   w.op(OpKind::pool, sum, -1, pooled, Function::none, false, false, {0, 3, 3, 2, 2, 1, 1, 1, 1, 0, 1});
   const int both = w.tensor(true, 20, low, narrow, 0);

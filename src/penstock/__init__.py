@@ -27,6 +27,7 @@ _HOMES = {
     "PenstockError": "penstock.errors",
     "Recipe": "penstock.training",
     "Score": "penstock.training",
+    "Thresholds": "penstock.search",
     "account": "penstock.accounting",
     "add_gates": "penstock.surgery",
     "compile": "penstock.engine",
@@ -34,6 +35,7 @@ _HOMES = {
     "explain": "penstock.surgery",
     "export_onnx": "penstock.exporting",
     "fit_budget": "penstock.search",
+    "fit_thresholds": "penstock.search",
     "load": "penstock.exporting",
     "remove_unused": "penstock.surgery",
     "saliency_penalty": "penstock.gating",
@@ -52,6 +54,7 @@ __all__ = [
     "PenstockError",
     "Recipe",
     "Score",
+    "Thresholds",
     "__version__",
     "account",
     "add_gates",
@@ -62,6 +65,7 @@ __all__ = [
     "explain",
     "export_onnx",
     "fit_budget",
+    "fit_thresholds",
     "load",
     "remove_unused",
     "saliency_penalty",
@@ -94,6 +98,6 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.exporting import export_onnx, load, save
     from penstock.gating import GatedConv2d, saliency_penalty, set_density
-    from penstock.search import Budget, fit_budget
+    from penstock.search import Budget, Thresholds, fit_budget, fit_thresholds
     from penstock.surgery import Explanation, add_gates, explain, remove_unused
     from penstock.training import Recipe, Score, evaluate, train

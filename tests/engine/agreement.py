@@ -3,7 +3,8 @@
 Both round differently, so where the k-th and the next saliency of a layer are nearly equal either choice of
 winners is right, and the values after it differ for good reason. Such an image is excused from there on, and
 counted. The rule: every channel on which the two disagree has a saliency within NEAR of the cut between
-winners and losers (or of zero, where being computed at all begins), relative to the layer's largest saliency.
+winners and losers (or of zero or the layer's threshold, where being computed at all begins), relative to the
+layer's largest saliency.
 
 PyTorch computes in double precision: in single precision its own error passes the tolerance now and then (a
 sum that nearly cancels; 1.6e-4 where the engine was off by 3e-6).
@@ -47,12 +48,14 @@ def assert_agreement(network: nn.Module, engine: Engine, images: Tensor, text: s
         gains, saliency = layers[name].gains, layers[name].saliency
         assert gains is not None
         assert saliency is not None
+        threshold = 0.0 if layers[name].threshold is None else float(layers[name].threshold)
         for image in range(len(images)):
             if not excused[image]:
                 excused[image] = _near_tie(
                     gains[image].numpy() != 0,
                     record.winners[name][image],
                     saliency[image].numpy(),
+                    threshold,
                     f"{name} of {text}",
                 )
     assert np.isfinite(wanted).all()
@@ -65,13 +68,16 @@ def assert_agreement(network: nn.Module, engine: Engine, images: Tensor, text: s
     return Agreement(len(images), int(excused.sum()))
 
 
-def _near_tie(ours: np.ndarray, theirs: np.ndarray, saliency: np.ndarray, where: str) -> bool:
+def _near_tie(
+    ours: np.ndarray, theirs: np.ndarray, saliency: np.ndarray, threshold: float, where: str
+) -> bool:
     """Whether two choices of winners differ for good reason; they must not differ for another."""
     if (ours == theirs).all():
         return False
     largest = float(saliency.max())
     cut = float(saliency[ours].min()) if ours.any() else 0.0
     differing = saliency[ours != theirs]
-    near = (np.abs(differing - cut) <= NEAR * largest) | (differing <= NEAR * largest)
+    near = np.abs(differing - cut) <= NEAR * largest
+    near |= np.abs(differing - threshold) <= NEAR * largest
     assert near.all(), f"{where}: winners differ where no saliency is near the cut: {differing} against {cut}"
     return True

@@ -158,7 +158,7 @@ def _conv(step: Conv, x: Held, codes: Codes, counts: dict[str, int], winners: di
         g = torch.where(g > 0, g, _f(0))
         order = sorted(range(outputs), key=lambda o: (-float(g[o]), o))[:count]
         active = torch.zeros(outputs, dtype=torch.bool)
-        active[[o for o in order if g[o] > 0]] = True
+        active[[o for o in order if g[o] > (gates.threshold or 0.0)]] = True
         winners[step.name] = active
         if gates.levels is not None:
             g = g * torch.from_numpy(gates.levels.gain[level])

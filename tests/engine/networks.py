@@ -107,6 +107,12 @@ def randomise_levels(network: nn.Module, levels: tuple[float, ...]) -> None:
             layer.norm.running_var.uniform_(0.5, 2)
 
 
+def draw_thresholds(draw: st.DrawFn, network: nn.Module) -> None:
+    """Thresholds at some layers, about where an enlivened network's saliencies lie."""
+    for _, layer in gated_layers(network):
+        layer.set_threshold(draw(st.sampled_from((None, 0.0, 0.7, 1.0, 1.2))))
+
+
 @dataclass(frozen=True)
 class Case:
     network: nn.Module
@@ -143,8 +149,11 @@ def gated_case(draw: st.DrawFn, network: nn.Module, images: Tensor) -> Case:
     if names:
         # Around -2 nothing is salient: whole layers switch off for an image.
         enliven(gated, images, centre=draw(st.sampled_from((1.0, 1.0, 1.0, 0.2, -2.0))))
-        if draw(st.integers(0, 2)) == 0:
+        kind = draw(st.sampled_from(("plain", "levels", "thresholds")))
+        if kind == "levels":
             randomise_levels(gated, draw(st.sampled_from(((0.3, 1.0), (0.1, 0.4, 0.6, 0.9)))))
+        elif kind == "thresholds":
+            draw_thresholds(draw, gated)
         set_density(gated, {name: draw(st.sampled_from((1.0, 0.7, 0.5, 0.3, 0.05))) for name in names})
     return Case(gated, images, repr(network))
 

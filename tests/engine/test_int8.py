@@ -14,6 +14,7 @@ from tests.engine.networks import (
     Excite,
     Residual,
     activation,
+    draw_thresholds,
     enliven,
     randomise,
     randomise_levels,
@@ -93,8 +94,11 @@ def cases(draw: st.DrawFn) -> Case:
     names = [name for name, _ in gated_layers(gated)]
     if names:
         enliven(gated, images, centre=draw(st.sampled_from((1.0, 1.0, 0.2))))
-        if draw(st.integers(0, 2)) == 0:
+        kind = draw(st.sampled_from(("plain", "levels", "thresholds")))
+        if kind == "levels":
             randomise_levels(gated, draw(st.sampled_from(((0.3, 1.0), (0.1, 0.4, 0.6, 0.9)))))
+        elif kind == "thresholds":
+            draw_thresholds(draw, gated)
         set_density(gated, {name: draw(st.sampled_from((1.0, 0.7, 0.5, 0.3))) for name in names})
     return Case(gated, images, repr(network))
 

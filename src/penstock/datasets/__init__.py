@@ -5,6 +5,7 @@ from penstock.datasets.augment import Augment
 from penstock.datasets.cifar import cifar10
 from penstock.datasets.embedded import sample
 from penstock.datasets.folder import ImageFolder, UnreadableImage, image_folder
+from penstock.datasets.gathering import gather
 from penstock.datasets.imagenette_parts import imagenette
 from penstock.datasets.photographs import Photographs, keep_decoded
 from penstock.datasets.preprocess import Preprocess, preprocess_of
@@ -20,6 +21,7 @@ __all__ = [
     "Preprocess",
     "UnreadableImage",
     "cifar10",
+    "gather",
     "hold_out",
     "image_folder",
     "imagenette",

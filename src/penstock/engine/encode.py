@@ -23,6 +23,7 @@ from penstock.engine.steps import (
     Export,
     Floats,
     Function,
+    Gates,
     Import,
     Levels,
     Linear,
@@ -137,7 +138,14 @@ def encode(network: Network, placement: Placement) -> Program:
 
 
 def _kind(step: Step) -> str:
+    if isinstance(step, Conv) and step.gates is not None and step.gates.threshold is not None:
+        return "threshold_conv"
     return "depthwise" if isinstance(step, Conv) and step.keeps_list else _KINDS[type(step)]
+
+
+def _rho(gates: Gates) -> Floats:
+    """ρ, and the threshold after it if there is one."""
+    return gates.rho if gates.threshold is None else np.append(gates.rho, np.float32(gates.threshold))
 
 
 def _quantised(codes: Codes | None) -> dict[str, int]:
@@ -165,7 +173,7 @@ def _fields(step: Step, network: Network, weights: _Weights, args: list[int], in
             "weights": weights.add(step.weights) if quantised is None else weights.add_bytes(quantised.codes),
             "bias": -1 if step.bias is None else weights.add(step.bias),
             "phi": -1 if gates is None else weights.add(gates.phi),
-            "rho": -1 if gates is None else weights.add(gates.rho),
+            "rho": -1 if gates is None else weights.add(_rho(gates)),
             "summary": 0 if gates is None else number("Summary", gates.summary),
             "after": number("Function", step.after.name),
             "algorithm": 0,  # chosen from the shape

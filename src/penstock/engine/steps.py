@@ -94,13 +94,17 @@ class Levels:
 
 @dataclass
 class Gates:
-    """The predictor of a gated convolution: φ (in, out), ρ (out) or (level, out), which summary."""
+    """The predictor of a gated convolution: φ (in, out), ρ (out) or (level, out), which summary.
+
+    threshold: what a winner's saliency is above, if the layer has one; `density` is then its cap.
+    """
 
     phi: Floats
     rho: Floats
     summary: str
     density: float
     levels: Levels | None = None
+    threshold: float | None = None
 
 
 @dataclass(frozen=True)

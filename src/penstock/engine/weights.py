@@ -57,6 +57,8 @@ def gated_conv(layer: GatedConv2d, name: str, source: int, target: int) -> Conv:
         layer.gate.summary,
         layer.density,
     )
+    if layer.threshold is not None:
+        step.gates.threshold = to_floats(layer.threshold, name).item()
     if layer.levels:
         edges = level_edges(layer.levels, layer.conv.out_channels)
         step.gates.levels = Levels(biases, to_floats(folded.gain, name), edges)

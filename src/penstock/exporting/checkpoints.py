@@ -35,6 +35,7 @@ from penstock.exporting.rebuild import (
     accounts_for,
     add_recorded_gates,
     add_recorded_levels,
+    add_recorded_thresholds,
     fill_with_zeros,
     fit_to_shapes,
     is_small,
@@ -160,6 +161,7 @@ def _with_gates_and_widths(
     if description.gates and not is_gated(network):
         network = add_recorded_gates(network, description)
     add_recorded_levels(network, description, tensors)
+    add_recorded_thresholds(network, tensors)
     if description.removal is not None:
         network = fit_to_shapes(network, description, tensors)
     return network

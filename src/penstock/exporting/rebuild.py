@@ -97,6 +97,19 @@ def add_recorded_levels(network: nn.Module, description: Description, tensors: M
             raise CheckpointError(f"layer {name!r}: levels {levels} in the file, {layer.levels} here")
 
 
+def add_recorded_thresholds(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Thresholds at the layers that had one when the network was saved; their values come with the others."""
+    for name, layer in gated_layers(network):
+        kept = tensors.get(f"{name}.threshold")
+        if kept is not None and not (
+            kept.ndim == 0 and kept.is_floating_point() and 0 <= float(kept) < math.inf
+        ):
+            raise CheckpointError(
+                f"layer {name!r}: its threshold is {kept}, expected one number of at least 0"
+            )
+        layer.set_threshold(None if kept is None else float(kept))
+
+
 def fit_to_shapes(
     network: nn.Module, description: Description, tensors: Mapping[str, Tensor]
 ) -> fx.GraphModule:

@@ -14,6 +14,7 @@ from penstock.gating.layer import (
 )
 from penstock.gating.levels import LevelNorm2d, check_levels, level_edges
 from penstock.gating.summaries import SUMMARIES, summarise
+from penstock.gating.thresholds import fit_threshold
 from penstock.gating.winners import check_density, winner_count, winner_mask, winners_take_all
 from penstock_runtime.densities import layers_matching
 
@@ -27,6 +28,7 @@ __all__ = [
     "SaliencyPredictor",
     "check_density",
     "check_levels",
+    "fit_threshold",
     "fold_norm",
     "gated_layers",
     "is_gated",

@@ -26,7 +26,7 @@ class Arithmetic:
 
     def choose(self, layer: GatedConv2d, saliency: Tensor, counts: Tensor) -> Tensor:
         """π: the winners' saliencies, the rest zero, (batch, channel). counts: k, for all images or each."""
-        return winners_take_all(saliency, counts)
+        return winners_take_all(saliency, counts, threshold=layer.threshold)
 
     def features(self, layer: GatedConv2d, x: Tensor, gains: Tensor, level: Tensor | None) -> Tensor:
         """activation(π · (norm(conv(x)) + β)): everything that the gate does not decide."""

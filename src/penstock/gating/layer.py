@@ -2,6 +2,7 @@
 
     g(x)   = relu(ss(x) · φ + ρ)                     saliency of every output channel
     π(x)   = wta_k(g(x)),  k = ⌈d · C_out⌉           the winners' saliencies, the rest zero
+             wta_k(g(x) · [g(x) > τ]) with a threshold (see thresholds.py); d then bounds the winners' share
     f̂(x)  = activation(π(x) · (norm(conv(x, θ)) + β))
 
 A channel whose π is 0 is exactly zero after the activation, so whoever reads it next may skip it.
@@ -59,6 +60,7 @@ class GatedConv2d(nn.Module):
     """
 
     winners: Tensor
+    threshold: Tensor | None
 
     def __init__(
         self,
@@ -87,6 +89,7 @@ class GatedConv2d(nn.Module):
         # The count is a tensor so that changing the density recompiles nothing; it is not saved with the
         # weights because a checkpoint carries the density itself.
         self.register_buffer("winners", torch.zeros((), dtype=torch.int64), persistent=False)
+        self.register_buffer("threshold", None)  # τ, a 0-dim tensor; saved with the weights if there is one
         self.image_winners: Tensor | None = None  # a count for each image instead; no state
         self.levels: tuple[float, ...] = ()
         self.arithmetic: Arithmetic = EQUATIONS  # training may give the layer a faster one for a while
@@ -97,7 +100,7 @@ class GatedConv2d(nn.Module):
 
     @property
     def density(self) -> float:
-        """d: the share of output channels that are computed, in ]0, 1]."""
+        """d: the share of output channels that are computed, in ]0, 1]; with a threshold, at most that."""
         return self._density
 
     @density.setter
@@ -111,12 +114,28 @@ class GatedConv2d(nn.Module):
         values = check_levels(levels)
         if self.levels:
             raise LayerError(f"the layer has levels already: {self.levels}")
+        if self.threshold is not None:
+            raise LayerError("the layer has a threshold, which serves one mean density; it takes no levels")
         check_takes_levels(self.norm)
         if isinstance(self.norm, nn.BatchNorm2d):
             self.norm = LevelNorm2d.of(self.norm, len(values))
         self.shift = _rows(self.shift, len(values))
         self.gate.bias = _rows(self.gate.bias, len(values))
         self.levels = values
+
+    def set_threshold(self, value: float | None) -> None:
+        """Let only saliencies above `value`, at least 0, win: at most the density's share of them.
+
+        None takes the threshold away: as many channels win as the density says.
+        """
+        if value is not None and not 0.0 <= value < float("inf"):
+            raise LayerError(f"threshold: expected a finite number of at least 0, got {value!r}")
+        if value is not None and self.levels:
+            raise LayerError(
+                f"a layer with levels {self.levels} takes no threshold; call drop_levels() first"
+            )
+        like = self.shift
+        self.threshold = None if value is None else torch.tensor(value, dtype=like.dtype, device=like.device)
 
     @torch.no_grad()
     def drop_levels(self) -> None:
@@ -160,7 +179,8 @@ class GatedConv2d(nn.Module):
         return twin
 
     def extra_repr(self) -> str:
-        return f"density={self.density:g}"
+        above = "" if self.threshold is None else f", threshold={self.threshold}"
+        return f"density={self.density:g}{above}"
 
 
 @torch.no_grad()
@@ -224,6 +244,8 @@ def set_levels(network: nn.Module, levels: Sequence[float]) -> None:
             raise LayerError(
                 f"layer {name!r} has levels {layer.levels} already, which cannot become {values}"
             )
+        if layer.threshold is not None:
+            raise LayerError(f"layer {name!r} has a threshold, which serves one mean density, not {values}")
         if not layer.levels:
             check_takes_levels(layer.norm, f"layer {name!r}: ")
     for _, layer in gated_layers(network):

@@ -28,25 +28,30 @@ def winner_count(density: float, channels: int) -> int:
     return min(channels, max(1, math.ceil(density * channels - _ROUNDING * channels)))
 
 
-def winner_mask(saliency: Tensor, count: Tensor | int) -> Tensor:
+def winner_mask(saliency: Tensor, count: Tensor | int, threshold: Tensor | None = None) -> Tensor:
     """saliency: (batch, channel); count: k, an integer or a 0-dim integer tensor → bool (batch, channel).
 
-    Exactly k entries a row are True: the largest magnitudes, ties to the lower index. k may be a tensor, so a
-    compiled network serves every density without being compiled again.
+    Exactly k entries a row are True: the largest magnitudes, ties to the lower index; with a threshold, only
+    those of them that lie above it. k may be a tensor, so a compiled network serves every density without
+    being compiled again.
     """
     order = torch.sort(saliency.detach().abs(), dim=1, descending=True, stable=True).indices
     places = torch.arange(saliency.shape[1], device=saliency.device)
     ranks = torch.empty_like(order).scatter_(1, order, places.expand_as(order))
-    return ranks < count
+    won = ranks < count
+    return won if threshold is None else won & (saliency.detach().abs() > threshold)
 
 
-def winners_take_all(saliency: Tensor, count: Tensor | int, choice: Tensor | None = None) -> Tensor:
+def winners_take_all(
+    saliency: Tensor, count: Tensor | int, choice: Tensor | None = None, threshold: Tensor | None = None
+) -> Tensor:
     """The k largest magnitudes of each row kept, the rest zero; gradients flow through the kept ones only.
 
-    With `choice`, which stands as `saliency` does, its k largest magnitudes say which entries are kept.
+    With `choice`, which stands as `saliency` does, its k largest magnitudes say which entries are kept. With
+    a `threshold`, only those above it are.
 
     >>> winners_take_all(torch.tensor([[1.0, -3.0, 2.0]]), 2)
     tensor([[ 0., -3.,  2.]])
     """
-    mask = winner_mask(saliency if choice is None else choice, count)
+    mask = winner_mask(saliency if choice is None else choice, count, threshold)
     return torch.where(mask, saliency, torch.zeros_like(saliency))

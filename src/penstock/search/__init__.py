@@ -1,5 +1,6 @@
-"""Budgets: milliseconds, MACs or an accuracy drop in, a density for every gated layer out."""
+"""Budgets: milliseconds, MACs or an accuracy drop in, densities or thresholds of the gated layers out."""
 
 from penstock.search.budget import Budget, fit_budget
+from penstock.search.thresholds import Thresholds, fit_thresholds
 
-__all__ = ["Budget", "fit_budget"]
+__all__ = ["Budget", "Thresholds", "fit_budget", "fit_thresholds"]

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from penstock.datasets import Images, preprocess_of
+from penstock.datasets import Images, gather, preprocess_of
 from penstock.engine import Engine, compile
-from penstock.errors import DensityError, LayerError
+from penstock.errors import DataError, DensityError, LayerError
 from penstock.files import digest
 from penstock.gating import is_gated, set_density
 from penstock.search.costs import Cost, MacCost, measure_time_cost
-from penstock.search.exchange import Grid, exchange, uniform_density
-from penstock.search.quality import Judge, gather, read_log
+from penstock.search.exchange import TRIALS, Grid, exchange, uniform_density
+from penstock.search.quality import Judge, read_log
 
 _COUNTED = 8  # MACs are counted on this many images
 _NEAR = 0.015  # measured milliseconds this close to the budget (as a share of it) are good enough
@@ -69,6 +69,7 @@ def fit_budget(
     seed: int = 0,
     log: Path | None = None,
     say: Say | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Budget:
     """Find the densities per layer that keep the most accuracy within a budget.
 
@@ -76,7 +77,8 @@ def fit_budget(
     fewer MACs than at density 1), top1_drop (points of accuracy to give away at most; then the cheapest is
     looked for). data: labelled images that were not trained on; half of at most `images` of them choose, the
     other half reports. low: the lowest density a layer may get. log: a file where evaluations are kept; the
-    same call goes on from there. The network itself is left as it is: `Budget.apply` sets the densities.
+    same call goes on from there. progress: called with the number of evaluations so far and the most that
+    there may be, at a fixed budget. The network itself is left as it is: `Budget.apply` sets the densities.
 
     >>> import penstock as ps
     >>> _, few = ps.datasets.hold_out(ps.datasets.sample(), 24)
@@ -94,6 +96,8 @@ def fit_budget(
     if not 0.0 < low < 1.0:
         raise DensityError(f"low: expected a density between 0 and 1, got {low!r}")
     prepare = preprocess_of(gated, data)
+    if len(data) < 2:
+        raise DataError(f"{data.name}: expected images to choose by and others to report on, got {len(data)}")
     pixels, labels = gather(data, images)
     example = prepare(pixels[:_COUNTED])
     engine = compile(gated, example, threads=threads)
@@ -102,6 +106,9 @@ def fit_budget(
     judge = Judge(engine, pixels[::2], labels[::2], prepare, known, log)
     reporter = Judge(engine, pixels[1::2], labels[1::2], prepare)
     names = tuple(engine.gated)
+    if progress is not None:
+        most = rounds * (2 * len(names) + TRIALS)
+        judge.tell = lambda asked: progress(min(asked, most), most)
     full = dict.fromkeys(names, 1.0)
     count = MacCost(engine, example)
     speak: Say = say if say is not None else lambda words: None

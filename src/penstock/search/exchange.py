@@ -18,7 +18,7 @@ from penstock.search.costs import Cost, Densities
 
 Loss = Callable[[Densities], float]
 
-_TRIALS = 8  # a round ends after this many moves without a lower loss
+TRIALS = 8  # a round ends after this many moves without a lower loss
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _improve(
             trials.append((promise, {**now, a.layer: lowered, b.layer: raised}))
     trials = [trial for trial in trials if trial[0] < 0 and cost(trial[1]) <= budget]
     trials.sort(key=lambda trial: trial[0])
-    for _, trial in trials[:_TRIALS]:
+    for _, trial in trials[:TRIALS]:
         if loss(trial) < now_loss:
             return trial
     return None

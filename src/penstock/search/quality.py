@@ -9,7 +9,7 @@ Every result is kept in a file of JSON lines, so that a search that was stopped 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from penstock.datasets import Images
 from penstock.engine import Engine
-from penstock.errors import DataError, TrainingError
+from penstock.errors import TrainingError
 
 _BATCH = 250
 
@@ -44,6 +43,8 @@ class Judge:
     known: dict[str, Quality] = field(default_factory=dict)
     log: Path | None = None
     asked: int = 0
+    tell: Callable[[int], None] | None = None
+    """Called with the number of questions so far, after each of them."""
     _full: Tensor | None = None
 
     def __call__(self, densities: Mapping[str, float]) -> Quality:
@@ -53,6 +54,8 @@ class Judge:
             self.known[key] = self._score(densities)
             if self.log is not None:
                 self._append(key, self.known[key])
+        if self.tell is not None:
+            self.tell(self.asked)
         return self.known[key]
 
     def _logits(self, densities: Mapping[str, float]) -> Tensor:
@@ -108,20 +111,3 @@ def read_log(path: Path, stamp: str) -> dict[str, Quality]:
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return found
-
-
-def gather(data: Images, most: int) -> tuple[Tensor, Tensor]:
-    """Up to `most` images, spread evenly over the data set. → uint8 (n, c, h, w), int64 (n,)."""
-    count = len(data)
-    if count < 2:
-        raise DataError(
-            f"{data.name}: a search needs images to choose by and others to report on, got {count}"
-        )
-    wanted = set(torch.linspace(0, count - 1, min(most, count)).long().tolist())
-    images, labels, at = [], [], 0
-    for batch in data.test_batches(_BATCH):
-        places = [place for place in range(len(batch.labels)) if at + place in wanted]
-        images.append(batch.images[places])
-        labels.append(batch.labels[places])
-        at += len(batch.labels)
-    return torch.cat(images), torch.cat(labels)

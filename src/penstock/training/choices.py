@@ -86,9 +86,10 @@ class Loss(Choices):
 class Gates(Choices):
     """Which densities the gates are trained at, on the way to the recipe's `density`."""
 
-    density_schedule: Literal["fixed", "anneal", "paper", "any"] = "fixed"
+    density_schedule: Literal["fixed", "anneal", "paper", "any", "own"] = "fixed"
     """anneal: falls from 1 between two shares of the run; paper: 1, then ten points lower at each step;
-    any: drawn for each image, its lower end falling from 1 to `any_low` between the two shares."""
+    any: drawn for each image, its lower end falling from 1 to `any_low` between the two shares; own: every
+    layer keeps the density that it has, as after a search."""
     anneal_from: float = 0.15
     """Share of the run at which the density begins to fall."""
     anneal_to: float = 0.55
@@ -107,6 +108,9 @@ class Gates(Choices):
     saliencies; gains stay as they are. A departure from the paper: 0.3 is a good value, 0 is off."""
     choice_noise_until: float = 0.6
     """The share of the run over which the noise falls to 0."""
+    threshold_cap: float = 0.0
+    """Winners are the channels above a threshold that follows the batches, so that images differ in cost: the
+    density is their mean share, and this the most that one image may have. 0: exactly k winners."""
 
     def __post_init__(self) -> None:
         check_density(self.any_low, "recipe.gates.any_low")
@@ -115,6 +119,13 @@ class Gates(Choices):
             raise TrainingError(
                 f"recipe.gates.choice_noise: expected a number of at least 0, got {self.choice_noise!r}"
             )
+        if self.threshold_cap:
+            check_density(self.threshold_cap, "recipe.gates.threshold_cap")
+            if self.density_schedule in ("any", "own"):
+                raise TrainingError(
+                    "recipe.gates.threshold_cap: thresholds follow one mean density of all layers, which "
+                    f'density_schedule="{self.density_schedule}" does not have; leave one of the two out'
+                )
         if self.any_levels and self.density_schedule != "any":
             raise TrainingError(
                 f'recipe.gates.any_levels goes with density_schedule="any", got "{self.density_schedule}"'

@@ -92,7 +92,7 @@ def take_step(
     images: of the whole batch, over all processes. share: where the run stands. densities: one an image.
     """
     recipe, processes = run.recipe, run.processes
-    if run.gated and not run.drawn:
+    if run.gated and not run.drawn and not run.own:
         set_density(run.network, schedules.density(recipe, share))
     run.arithmetic.noise = schedules.choice_noise(recipe, share)
     for group in run.optimiser.param_groups:

@@ -47,8 +47,8 @@ class _Known:
 class FastLayers(FusedLayers):
     """Convolutions, and the norms and gates of gated layers, in native code wherever it fits."""
 
-    def __init__(self, network: nn.Module, statistics: str = "all") -> None:
-        super().__init__(network, statistics)
+    def __init__(self, network: nn.Module, statistics: str = "all", cap: float = 0.0) -> None:
+        super().__init__(network, statistics, cap)
         self._before_relu = layers_before_relu(network)
         self._before_gated = layers_before_gated_ones(network)
         self._known: dict[int, _Known] = {}
@@ -84,7 +84,8 @@ class FastLayers(FusedLayers):
         assert isinstance(norm, nn.BatchNorm2d | LevelNorm2d)
         count_batch(norm)
         own, clamps = self._clamps(layer)
-        packed = skipping_conv(x, layer.conv, layer.shift, gains, norm, clamps, level)
+        with torch._C.DisableTorchFunction():  # none of it is a function that _Functions looks for
+            packed = skipping_conv(x, layer.conv, layer.shift, gains, norm, clamps, level)
         if not own and not _is_identity(layer.activation):
             return layer.activation(packed.whole)
         if layer in self._before_gated and not layer._forward_hooks:

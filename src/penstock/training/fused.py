@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from penstock.gating import EQUATIONS, Arithmetic, GatedConv2d, gated_layers, winners_take_all
+from penstock.training.thresholds import choose_by_threshold
 from penstock.training.winner_norm import boost_over_winners, takes_winners
 
 
@@ -71,14 +72,16 @@ class _AbsoluteSum(torch.autograd.Function):
 class FusedLayers(Arithmetic):
     """Gated layers in fewer passes over memory, given to all of a network's for the time of a ``with``.
 
-    statistics: "all", the paper's, or "winners" (see `winner_norm`).
+    statistics: "all", the paper's, or "winners" (see `winner_norm`). cap: winners are chosen by thresholds,
+    at most this share of a layer's channels (see `thresholds`); 0 for exactly k.
 
     with FusedLayers(network):
         logits = network(x)
     """
 
-    def __init__(self, network: nn.Module, statistics: str = "all") -> None:
+    def __init__(self, network: nn.Module, statistics: str = "all", cap: float = 0.0) -> None:
         self.over_winners = statistics == "winners"
+        self.cap = cap
         self.noise = 0.0
         """On the choice of winners, in standard deviations of an image's saliencies; each step sets it."""
         self.layers = [layer for _, layer in gated_layers(network)]
@@ -93,13 +96,19 @@ class FusedLayers(Arithmetic):
             layer.arithmetic = EQUATIONS
 
     def choose(self, layer: GatedConv2d, saliency: Tensor, counts: Tensor) -> Tensor:
-        if not (self.noise and layer.training):
+        if not layer.training or not (self.noise or self.cap):
             return super().choose(layer, saliency, counts)
-        values = saliency.detach()
-        spread = self.noise * values.std(dim=1, correction=0, keepdim=True)
-        noisy = values + spread * torch.randn_like(values)
-        # Winners are the largest magnitudes: shifted, so that what noise made negative does not win.
-        return winners_take_all(saliency, counts, noisy - noisy.amin(dim=1, keepdim=True))
+        choice: Tensor | None = None
+        if self.noise:
+            values = saliency.detach()
+            spread = self.noise * values.std(dim=1, correction=0, keepdim=True)
+            noisy = values + spread * torch.randn_like(values)
+            # Winners are the largest magnitudes: shifted, so that what noise made negative does not win. A
+            # threshold compares images, so all are then shifted alike.
+            choice = noisy - noisy.amin(dim=(0, 1) if self.cap else 1, keepdim=True)
+        if not self.cap:
+            return winners_take_all(saliency, counts, choice)
+        return choose_by_threshold(layer, saliency, choice, self.cap)
 
     def summarise(self, x: Tensor, summary: str) -> Tensor:
         # Tracers pass a proxy for x, which is not of type Tensor; they take the plain form.

@@ -18,9 +18,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from penstock.datasets import Images
+from penstock.datasets import Images, gather
 from penstock.files import write_atomically
-from penstock.gating import set_density
+from penstock.gating import gated_layers, set_density
 from penstock.training import schedules
 from penstock.training.epoch import Step, run_epoch
 from penstock.training.evaluate import Score, evaluate
@@ -28,8 +28,10 @@ from penstock.training.lock import one_at_a_time
 from penstock.training.recipe import Recipe
 from penstock.training.setup import Run, set_up
 from penstock.training.state import STATE_FILE, Part, collect, save_state
+from penstock.training.thresholds import fit_mean_shares
 
 SECONDS_BETWEEN_STATES = 300.0
+_FITTED_TO = 3000  # training images that the final thresholds are fitted to, at most
 
 
 @dataclass(frozen=True)
@@ -115,14 +117,14 @@ def record_epoch(run: Run, part: Part, on_epoch: Callable[[dict[str, Any], nn.Mo
     """Score the network as it would be saved, and write state and metrics down."""
     recipe, processes, epoch = run.recipe, run.processes, run.state.epoch
     trained = run.network if run.average is None else run.average.network(run.network)
-    if run.gated:
-        set_density(trained, recipe.density)
+    if run.gated and not run.own:
+        set_density(trained, recipe.final_density)
     last = (epoch + (run.steps - 1) / run.steps) / recipe.epochs  # where the last step stood
     metrics: dict[str, Any] = {
         "epoch": epoch + 1,
         "loss": part.loss / part.seen,
         "train_top1": 100 * part.hits / part.seen,
-        "density": recipe.density if run.drawn else schedules.density(recipe, last),
+        "density": mean_density(run) if run.drawn or run.own else schedules.density(recipe, last),
         "learning_rate": run.optimiser.param_groups[0]["lr"],
         "seconds": round(part.seconds, 2),
         "images_per_second": round(part.seen / part.seconds, 1),
@@ -152,15 +154,33 @@ def record_epoch(run: Run, part: Part, on_epoch: Callable[[dict[str, Any], nn.Mo
     processes.wait()
 
 
+def mean_density(run: Run) -> float:
+    """Of the layers as they stand; with drawn densities, the highest that is drawn."""
+    layers = [layer.density for _, layer in gated_layers(run.network)]
+    return sum(layers) / len(layers) if run.own else run.recipe.density
+
+
 def finish(run: Run) -> TrainingResult:
     """The network as the run leaves it: averaged values, eval mode, the recipe's density, a score."""
     if run.average is not None:
         run.average.copy_to(run.network)
-    run.processes.hand_out(run.network)
     run.network.eval()
-    if run.gated:
-        set_density(run.network, run.recipe.density)
+    if run.gated and not run.own:
+        set_density(run.network, run.recipe.final_density)
+    if run.recipe.gates.threshold_cap:
+        if run.processes.main:
+            fit_to_training_images(run)
+        run.score = None  # the last one was taken with the thresholds that followed the training
+    run.processes.hand_out(run.network)
     if run.score is None and run.test_data is not None:
         run.score = run.processes.once(evaluate, run.network, run.test_data, preprocess=run.prepare)
     run.processes.finish()
     return TrainingResult(run.score, run.state.history, run.folder)
+
+
+def fit_to_training_images(run: Run) -> None:
+    """Thresholds with which the trained network meets its density on images as inference sees them."""
+    pixels, _ = gather(run.train_data, _FITTED_TO)
+    batches = [run.prepare(part.to(run.processes.device)) for part in pixels.split(128)]
+    densities = {name: run.recipe.density for name, _ in gated_layers(run.network)}
+    fit_mean_shares(run.network, batches, densities, run.recipe.gates.threshold_cap)

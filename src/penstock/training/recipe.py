@@ -83,11 +83,17 @@ class Recipe(Choices):
             )
         if self.statistics not in ("all", "winners"):
             raise TrainingError(f'recipe.statistics: expected "all" or "winners", got {self.statistics!r}')
-        if self.gates.choice_noise and self.speed.compile:
-            raise TrainingError(
-                "recipe.gates.choice_noise changes at every step, which speed.compile would compile anew; "
-                "leave one of the two out"
-            )
+        for name in ("choice_noise", "threshold_cap"):
+            if getattr(self.gates, name) and self.speed.compile:
+                raise TrainingError(
+                    f"recipe.gates.{name} changes at every step, which speed.compile would compile anew; "
+                    "leave one of the two out"
+                )
+
+    @property
+    def final_density(self) -> float:
+        """The density that the trained network has: with thresholds, the most that one image may have."""
+        return max(self.density, self.gates.threshold_cap)
 
     @classmethod
     def advice(cls, name: str, known: list[str]) -> str:

@@ -26,6 +26,7 @@ from penstock.training.processes import Processes
 from penstock.training.recipe import Recipe
 from penstock.training.record import write_record
 from penstock.training.state import STATE_FILE, RunState, remove_leftovers, resume
+from penstock.training.thresholds import start_thresholds
 
 
 @dataclass
@@ -74,6 +75,11 @@ class Run:
         """Whether each image gets a density of its own."""
         return self.gated and self.recipe.gates.density_schedule == "any"
 
+    @property
+    def own(self) -> bool:
+        """Whether every layer keeps the density that it has."""
+        return self.recipe.gates.density_schedule == "own"
+
     def out_of_time(self) -> bool:
         """Whether the time given is over; all processes hear what the first one says."""
         return self.processes.main_says(time.monotonic() >= self.deadline)
@@ -104,6 +110,7 @@ def set_up(
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
     if recipe.gates.levels():
         set_levels(network, recipe.gates.levels())
+    start_thresholds(network, recipe.gates.threshold_cap)
     processes = Processes(folder, tensorboard)
     layout = torch.channels_last if recipe.speed.channels_last else torch.contiguous_format
     network.to(processes.device, memory_format=layout)  # type: ignore[call-overload]
@@ -112,7 +119,8 @@ def set_up(
     if teacher is not None:
         teacher.to(processes.device, memory_format=layout).eval().requires_grad_(False)  # type: ignore[call-overload]
     known_lessons = None if teacher is None or lessons is None else Lessons(Path(lessons), teacher)
-    arithmetic = (FastLayers if recipe.speed.winograd else FusedLayers)(network, recipe.statistics)
+    kind = FastLayers if recipe.speed.winograd else FusedLayers
+    arithmetic = kind(network, recipe.statistics, recipe.gates.threshold_cap)
     optimiser = torch.optim.SGD(
         parameter_groups(network, recipe.optimiser.weight_decay),
         lr=recipe.learning_rate,
@@ -174,7 +182,7 @@ def check_inputs(network: nn.Module, data: Images, recipe: Recipe, teacher: nn.M
     if len(data) == 0:
         raise TrainingError(f"{data.name}: there are no images to train on")
     gated = is_gated(network)
-    if not gated and (recipe.density < 1.0 or recipe.gates.density_schedule == "any"):
+    if not gated and (recipe.density < 1.0 or recipe.gates.density_schedule in ("any", "own")):
         raise TrainingError(
             f"recipe.density is {recipe.density:g} ({recipe.gates.density_schedule}) and the network has no "
             "gates; add some with penstock.add_gates(model, example)"

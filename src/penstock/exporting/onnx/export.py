@@ -86,7 +86,8 @@ def export_onnx(
     traced = _trace(network, example, compact)
     writer = GraphWriter(opset)
     knob = DENSITY if density in (None, "input") and gated else None
-    gates = Gates(writer, ChannelLists(writer), Densities(writer, knob, fixed), ranked=lists)
+    densities = Densities(writer, knob, fixed)
+    gates = Gates(writer, ChannelLists(writer), densities, ranked=lists, shortens=not static)
     steps = NetworkWriter(traced, writer, gates, compact, unions=not static)
     found = steps.run(traced.graph, IMAGES)
     model, outputs = _assemble(network, traced, writer, gates, found, example, compact, density, lists)

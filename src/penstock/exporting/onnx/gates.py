@@ -4,6 +4,9 @@
     π, winners = TopK(g, k),  k = ⌈d·C⌉      k is worked out in the graph, from the density input
     y = Conv(x, θ[winners, stored], β[winners]) · π
 
+A threshold τ zeroes the gains of winners that are not above it and, in the skipping form, cuts them off the
+list (all but one, since a tensor may not be empty).
+
 The skipping form takes one image. θ and β have the batch norm folded in. A winner whose saliency is 0 is
 computed and then multiplied by 0, as in PyTorch. A grouped convolution cannot be cut along both axes with a
 plain Conv, so it runs dense and only its winners are passed on.
@@ -83,12 +86,21 @@ class Densities:
 
 
 class Gates:
-    """Writes gated layers; `lists` gets the winners of each. ranked: the most salient winner first."""
+    """Writes gated layers; `lists` gets the winners of each. ranked: the most salient winner first.
+
+    shortens: lists end where a threshold says; otherwise the density alone gives their length.
+    """
 
     def __init__(
-        self, writer: GraphWriter, lists: ChannelLists, densities: Densities, ranked: bool = False
+        self,
+        writer: GraphWriter,
+        lists: ChannelLists,
+        densities: Densities,
+        ranked: bool = False,
+        shortens: bool = True,
     ) -> None:
         self.ranked = ranked
+        self.shortens = shortens
         self.writer = writer
         self.lists = lists
         self.densities = densities
@@ -102,9 +114,11 @@ class Gates:
         w, conv = self.writer, layer.conv
         x = self.readable(conv, x, shape)
         gains, chosen = self._choose(name, layer, x)
+        if layer.threshold is not None and self.shortens:
+            gains, chosen = self._shortened(gains, chosen)
         winners = w.op("Reshape", chosen, w.ints(-1))
         self.winners[name] = winners
-        if self.densities.given is None:
+        if self.densities.given is None and (layer.threshold is None or not self.shortens):
             self.fixed_counts[name] = winner_count(self.densities.own(layer), conv.out_channels)
         gate = Gate(name, conv.out_channels)
         self.lists.set_winners(gate, winners)
@@ -198,8 +212,19 @@ class Gates:
         saliency = w.op("Relu", w.op("Gemm", summary, predictor, rho))
         count = self.densities.count(layer)
         # TopK gives ties to the lower index, sorted or not, so it sorts only where the order is read.
-        settings = {"axis": 1, "largest": 1, "sorted": int(self.ranked)}
+        settings = {"axis": 1, "largest": 1, "sorted": int(self.ranked or layer.threshold is not None)}
         gains, chosen = w.op_with("TopK", (saliency, count), 2, **settings)
+        if layer.threshold is not None:
+            above = w.op("Greater", gains, w.number(float(layer.threshold)))
+            gains = w.op("Where", above, gains, w.number(0.0))
+        return gains, chosen
+
+    def _shortened(self, gains: str, chosen: str) -> tuple[str, str]:
+        """Without the winners whose gain is 0, which stand at the end; at least one stays."""
+        w = self.writer
+        salient = w.op("Cast", w.op("Greater", gains, w.number(0.0)), to=7)  # int64
+        count = w.op("Max", w.reduce("ReduceSum", salient, (1,), keepdims=False), w.ints(1))
+        gains, chosen = (w.op("Slice", part, w.ints(0), count, w.ints(1)) for part in (gains, chosen))
         return gains, chosen
 
     def _summary(self, x: Value, kind: str) -> str:
