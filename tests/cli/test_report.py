@@ -114,3 +114,24 @@ def test_an_unknown_layer_is_a_note_that_lists_the_layers(
     ]
     assert main([*arguments, "--no-engine", "--json"]) == 0
     assert "no gated layer is named 'conv99'; there are: conv0, conv1" in capsys.readouterr().out
+
+
+def test_a_network_with_thresholds_shows_how_images_differ_in_cost(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    gated = add_gates(m_cifarnet(), torch.zeros(1, 3, 32, 32), density=0.75)
+    for _, layer in gated_layers(gated):
+        torch.nn.init.normal_(layer.gate.weight, std=0.5)
+        layer.set_threshold(1.0)
+    (tmp_path / "run").mkdir()
+    line = {"epoch": 1, "loss": 2.0, "train_top1": 10.0, "test_top1": 11.0, "density": 0.5}
+    (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    save(gated, tmp_path / "run" / "model.safetensors")
+    options = ["--images", "10", "--seconds", "0.1", "--against", "", "--out", str(tmp_path / "r.html")]
+    assert main(["report", str(tmp_path), *options]) == 0
+    text = (tmp_path / "r.html").read_text()
+    assert "How images differ in cost" in text
+    assert "Channels above thresholds, at most 0.75 of them" in text
+    for kind in ("million MACs", "milliseconds"):
+        assert f"Histogram of {kind} an image; 10 images: mean " in text
+    assert ", p50 " in text
+    assert ", p95 " in text

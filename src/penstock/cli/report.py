@@ -20,7 +20,7 @@ from penstock.cli.trainable import find_scored
 from penstock.datasets import ImageArrays, preprocess_of
 from penstock.errors import PenstockError
 from penstock.gating import gated_layers, is_gated
-from penstock.measuring.densities import measure, whole_account
+from penstock.measuring.densities import least_times, measure, try_compile, whole_account
 from penstock.measuring.machine import machine_words
 from penstock.measuring.runtimes import Runtime, dense_runtimes, runtime_names
 from penstock.quantizing import calibrate
@@ -39,6 +39,7 @@ from penstock.reporting.looked import Cost, TimedNetwork, cost_tables, latency_o
 from penstock.reporting.page import NetworkPart
 from penstock.reporting.reproduced import read_reproduced
 from penstock.reporting.skipping import SkipMap
+from penstock.reporting.spread import Array
 
 _COUNTED = 64  # images whose masks are counted and which are timed
 
@@ -211,8 +212,11 @@ def look_into(one: Run, data: ImageArrays, dense: Dense, options: Options, looke
     check_fits(network, data)
     gates = [gate for _, gate in gated_layers(network)]
     asked = sorted({p.density for p in one.sweep.points if p.density}, reverse=True) if one.sweep else []
+    differ = any(gate.threshold is not None for gate in gates)  # then the network is measured as it stands
     densities = (
-        (asked or sorted({1.0, sum(g.density for g in gates) / len(gates)}, reverse=True)) if gates else []
+        (asked or sorted({1.0, sum(g.density for g in gates) / len(gates)}, reverse=True))
+        if gates and not differ
+        else []
     )
     x = preprocess_of(network, data)(data.images[:_COUNTED])
     ranges = (getattr(network, "ranges", None) or calibrate(network, x)) if gates and options.engine else None
@@ -238,7 +242,7 @@ def look_into(one: Run, data: ImageArrays, dense: Dense, options: Options, looke
     ]
     maps: tuple[SkipMap, ...] = ()
     if gates:
-        accuracies = score(network, data, densities) if options.engine else [None] * len(densities)
+        accuracies = score(network, data, densities) if options.engine else [None] * len(measured.rows)
         int8 = [] if ranges is None else score(network, data, densities, ranges=ranges)
         looked.timed.append(TimedNetwork(one.name, accuracies, measured, int8))
         maps = tuple(skip_maps(network, data))
@@ -264,7 +268,16 @@ def look_into(one: Run, data: ImageArrays, dense: Dense, options: Options, looke
                     int8=int8,
                     name=f"measured-{len(looked.parts)}",
                 ),
+                image_costs=(own.executed.image_macs.numpy(), image_times(network, x, options))
+                if differ
+                else None,
             )
         )
     method = one.sweep.method if one.sweep else ("FBS" if gates else "Original")
     looked.costs.setdefault(method, Cost(own, maps, whole_account(network, x[:1])))
+
+
+def image_times(network: torch.nn.Module, x: torch.Tensor, options: Options) -> Array | None:
+    """Milliseconds of each image through the engine; None without one."""
+    engine = try_compile(network, x[:1], options.threads)[0] if options.engine else None
+    return None if engine is None else least_times(engine, x)

@@ -7,10 +7,13 @@ native module is not built, or the network has a step that it lacks) the counts 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -175,6 +178,18 @@ def layer_times(engine: Engine, image: Tensor, density: float | None) -> dict[st
     """Milliseconds of every convolution and linear layer with its gate; image: (1, …)."""
     steps = engine.profile(image, density).layers
     return {step.name: step.milliseconds for step in steps if step.macs is not None}
+
+
+def least_times(engine: Engine, images: Tensor, rounds: int = 7) -> npt.NDArray[np.float64]:
+    """Milliseconds of each image, (image,): the least of `rounds`, in which the images take turns."""
+    singles = images.split(1)
+    times = np.empty((rounds, len(singles)))
+    for turn in range(rounds):
+        for place, image in enumerate(singles):
+            begin = time.perf_counter()
+            engine(image)
+            times[turn, place] = 1e3 * (time.perf_counter() - begin)
+    return times.min(axis=0)
 
 
 def compare(network: nn.Module, engine: Engine, images: Tensor, density: float | None) -> Agreement:

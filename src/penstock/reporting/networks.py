@@ -15,6 +15,7 @@ from penstock.reporting.figures import excitation_figure, history_figure, maxima
 from penstock.reporting.history import EpochSkips
 from penstock.reporting.page import NetworkPart, Picture, identifier, picture
 from penstock.reporting.skipping import SkipMap
+from penstock.reporting.spread import Array, spread_pictures
 from penstock.reporting.tables import Table
 
 _MOST_EPOCHS = 12  # what the paper shows, and what fits
@@ -30,21 +31,27 @@ def describe_network(
     channels: Sequence[int] | None = None,
     history: Sequence[EpochSkips] = (),
     measured: Table | None = None,
+    image_costs: tuple[Array, Array | None] | None = None,
 ) -> NetworkPart:
     """`layer`: the one whose history and exciting images are shown (default: the middle gated layer, as the
-    paper took conv4 of eight); `channels`: of that layer (default: the two whose maxima differ most)."""
+    paper took conv4 of eight); `channels`: of that layer (default: the two whose maxima differ most).
+    `image_costs`: MACs and milliseconds of each image, where images differ."""
     names = [one.layer for one in maps]
     layer = layer or names[len(names) // 2]
     if layer not in names:
         raise LayerError(f"no gated layer is named {layer!r}; there are: {', '.join(names)}")
     id_ = identifier(f"network {name}")
-    densities = sorted({gate.density for _, gate in gated_layers(network)})
+    gates = [gate for _, gate in gated_layers(network)]
+    densities = sorted({gate.density for gate in gates})
     said = f"{densities[0]:g}" if len(densities) == 1 else f"{densities[0]:g} to {densities[-1]:g}"
+    above = any(gate.threshold is not None for gate in gates)
+    said = f"Channels above thresholds, at most {said} of them" if above else f"Density {said}"
     return NetworkPart(
         id=id_,
         title=name,
-        lead=f"Density {said}, seen with {len(data):,} images of {data.name}.",
+        lead=f"{said}, seen with {len(data):,} images of {data.name}.",
         measured=measured,
+        spread=() if image_costs is None else spread_pictures(*image_costs, id_),
         skipping=tuple(skipping_pictures(maps, data.classes, id_)),
         history=tuple(history_pictures(history, layer, id_)),
         excitation=tuple(

@@ -53,6 +53,7 @@ class NetworkPart:
     title: str
     lead: str
     measured: Table | None = None
+    spread: tuple[Picture, ...] = ()
     skipping: tuple[Picture, ...] = ()
     history: tuple[Picture, ...] = ()
     excitation: tuple[Picture, ...] = ()

@@ -3,6 +3,7 @@
 from penstock.reporting.figures.excitation import excitation_figure, maxima_figure
 from penstock.reporting.figures.progress import progress_figure
 from penstock.reporting.figures.skipping import history_figure, skipping_figure
+from penstock.reporting.figures.spread import spread_figure
 from penstock.reporting.figures.style import save_figure, to_svg
 from penstock.reporting.figures.tradeoff import MILLISECONDS, Curve, CurvePoint, tradeoff_figure
 
@@ -16,6 +17,7 @@ __all__ = [
     "progress_figure",
     "save_figure",
     "skipping_figure",
+    "spread_figure",
     "to_svg",
     "tradeoff_figure",
 ]
