@@ -87,3 +87,34 @@ def test_the_command_writes_what_it_found(tmp_path: Path, capsys: pytest.Capture
     assert (tmp_path / "search.png").stat().st_size > 1000
     kept = dict(gated_layers(ps.load(tmp_path / "model.safetensors")))
     assert {name: layer.density for name, layer in kept.items()} == said["densities"]
+
+
+def test_the_command_trains_on_at_the_densities_it_found(tmp_path: Path) -> None:
+    words = ["search", "m_cifarnet-cifar10-any", "--saving", "3", "--data", "sample", "--holdout", "968"]
+    words += ["--rounds", "0", "--images", "20", "--finetune", "1", "--out", str(tmp_path), "--json"]
+    assert main(words) == 0
+    said = json.loads((tmp_path / "budget.json").read_text())
+    assert 50 < said["finetuned_top1"] <= 100
+    before = ps.zoo.pretrained("m_cifarnet-cifar10-any").conv3.conv.weight
+    kept = ps.load(tmp_path / "model.safetensors")
+    assert {name: layer.density for name, layer in gated_layers(kept)} == said["densities"]
+    assert not torch.equal(kept.conv3.conv.weight, before)
+
+
+def test_the_command_fits_thresholds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["search", "m_cifarnet-cifar10-d50", "--saving", "4", "--thresholds", "--cap", "0.7"]
+    words += ["--data", "sample", "--holdout", "500", "--images", "64", "--out", str(tmp_path)]
+    assert main(words) == 0
+    assert "p95" in capsys.readouterr().out
+    said = json.loads((tmp_path / "thresholds.json").read_text())
+    assert said["saving"] == pytest.approx(4, rel=0.005)
+    assert said["held_out"]["macs"] == pytest.approx(said["macs"], rel=0.06)  # of 64 images
+    kept = dict(gated_layers(ps.load(tmp_path / "model.safetensors")))
+    assert {name: float(layer.threshold) for name, layer in kept.items()} == pytest.approx(said["thresholds"])
+
+
+def test_what_does_not_go_together_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", "m_cifarnet-cifar10-any", "--thresholds", "--milliseconds", "1"]) != 0
+    assert "--thresholds meets --saving or --macs" in capsys.readouterr().err
+    assert main(["search", "m_cifarnet-cifar10-any", "--saving", "2", "--finetune", "1"]) != 0
+    assert "--out FOLDER" in capsys.readouterr().err

@@ -5,6 +5,7 @@
     NS+FBS    gates on one slimmed network, trained at each of six densities
     any       the shipped network for any density, at ten
     budget    densities per layer found for five savings, on the same network
+    threshold thresholds fitted to training images for five mean savings, on the same network
 
 Every point is scored on the test part once, in float32 and in int8.
 """
@@ -20,7 +21,7 @@ from penstock.errors import DataError
 
 _NAME = "cifar-tradeoff"
 _DENSE, _ANY = "m_cifarnet-cifar10-dense", "m_cifarnet-cifar10-any"
-_SERIES = ("fbs", "ns", "ns-fbs", "any", "budget")
+_SERIES = ("fbs", "ns", "ns-fbs", "any", "budget", "threshold")
 _FBS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
 _NS = (1.1, 1.3, 1.6, 2.0, 2.5, 3.0, 4.0, 6.0)
 _SLIMMED = 1.19  # the paper's, on which its gates stand
@@ -56,9 +57,9 @@ class Plan:
         for series in self.chosen():
             if series == "any":
                 made += [Point("any", f"d = {d:g}", (f"{_NAME}-any",), _ANY, d) for d in _ANY_AT]
-            elif series == "budget":
+            elif series in ("budget", "threshold"):
                 made += [
-                    self._point("budget", f"{s:g}×", f"budget-{s:g}x", (0,)) for s in savings or _BUDGETS
+                    self._point(series, f"{s:g}×", f"{series}-{s:g}x", (0,)) for s in savings or _BUDGETS
                 ]
             elif series == "ns":
                 made += [self._point("NS", f"{s:g}×", f"ns-{s:g}x", self.seeds()) for s in savings or _NS]
@@ -80,9 +81,10 @@ class Plan:
         made = [self._scored(f"{_NAME}-dense", self.start())]
         if "any" in chosen:
             made.append(self._scored(f"{_NAME}-any", _ANY, ",".join(f"{d:g}" for d in _ANY_AT)))
-        if "budget" in chosen:
-            for saving in setting.savings or _BUDGETS:
-                made += self._budget(saving)
+        for series in ("budget", "threshold"):
+            if series in chosen:
+                for saving in setting.savings or _BUDGETS:
+                    made += self._searched(series, saving)
         for seed in self.seeds():
             if "fbs" in chosen:
                 for density in _FBS:
@@ -106,12 +108,13 @@ class Plan:
         wanted = ("--density", densities) if densities else ()
         return replace(step, words=(*step.words, "--precision", "int8", *wanted))
 
-    def _budget(self, saving: float) -> list[Step]:
-        name = self.folder(f"budget-{saving:g}x", 0)
+    def _searched(self, series: str, saving: float) -> list[Step]:
+        name = self.folder(f"{series}-{saving:g}x", 0)
         out, setting = str(self.setting.out / name), self.setting
         words = (
             *("search", _ANY, "--saving", f"{saving:g}", "--out", out),
             *("--data", setting.data, "--size", str(setting.size), "--holdout", str(setting.holdout)),
+            *(("--thresholds",) if series == "threshold" else ()),
         )
         found = Step(f"search {name}", words, optional=True)
         return [found, replace(self._scored(name, out), optional=True)]
@@ -150,7 +153,7 @@ class Plan:
 
 CIFAR_TRADEOFF = Reproduction(
     _NAME,
-    "M-CifarNet on CIFAR-10: accuracy against MACs and milliseconds, FBS, NS, NS+FBS, any density, budgets",
+    "M-CifarNet on CIFAR-10: accuracy against cost, FBS, NS, NS+FBS, any density, budgets, thresholds",
     lambda setting: Plan(setting).steps(),
     lambda setting: tradeoff_table(setting, _NAME, Plan(setting).points()),
     Defaults("cifar10", 32, 3, 5000),
