@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 import tyro
 
 from penstock.cli import reproductions
 from penstock.cli.main import main
 from penstock.cli.reproductions import ALL, Reproduction, Setting, Step
 from penstock.cli.reproductions.comparison import Variant, comparison, tradeoff
+from penstock.datasets import sample
 from penstock.errors import DataError
 from penstock.reporting.tables import Column, Table, to_json, word
 
@@ -175,3 +177,17 @@ def test_the_memory_table_is_the_papers(tmp_path: Path, capsys: pytest.CaptureFi
     for name, figures in said.items():
         found = [rows[name][key] / MIB for key in ("weights_bytes", "activations_bytes", "peak_1_bytes")]
         assert found == pytest.approx(figures, rel=0.03), name
+
+
+def test_the_layer_table_has_the_papers_four_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = sample().take(torch.arange(0, 1000, 50))
+    monkeypatch.setattr("penstock.cli.reproductions.layers.sample", lambda: few)
+    assert main(["reproduce", "cifar-layers", "--out", str(tmp_path), "--json"]) == 0
+    rows = {row["layer"]: row for row in json.loads(capsys.readouterr().out)}
+    assert [row for row in rows if row.startswith("conv")] == [f"conv{index}" for index in range(8)]
+    for row in rows.values():
+        assert row["Original"] > row["FBS"] > 0
+        assert row["NS"] >= row["NS+FBS"] > 0
+    assert rows["conv1"]["Original"] == 64 * 64 * 9 * 30 * 30

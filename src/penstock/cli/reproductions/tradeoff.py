@@ -16,12 +16,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.cli.reproductions.plan import Defaults, Reproduction, Setting, Step, evaluated
-from penstock.cli.reproductions.tradeoff_table import Point, measure_curves, tradeoff_plots, tradeoff_table
+from penstock.cli.reproductions.tradeoff_table import (
+    THRESHOLDS,
+    Point,
+    measure_curves,
+    tradeoff_plots,
+    tradeoff_table,
+)
 from penstock.errors import DataError
 
 _NAME = "cifar-tradeoff"
 _DENSE, _ANY = "m_cifarnet-cifar10-dense", "m_cifarnet-cifar10-any"
-_SERIES = ("fbs", "ns", "ns-fbs", "any", "budget", "threshold")
+_SERIES = ("fbs", "ns", "ns-fbs", "any", "budget", THRESHOLDS)
 _FBS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
 _NS = (1.1, 1.3, 1.6, 2.0, 2.5, 3.0, 4.0, 6.0)
 _SLIMMED = 1.19  # the paper's, on which its gates stand
@@ -57,7 +63,7 @@ class Plan:
         for series in self.chosen():
             if series == "any":
                 made += [Point("any", f"d = {d:g}", (f"{_NAME}-any",), _ANY, d) for d in _ANY_AT]
-            elif series in ("budget", "threshold"):
+            elif series in ("budget", THRESHOLDS):
                 made += [
                     self._point(series, f"{s:g}×", f"{series}-{s:g}x", (0,)) for s in savings or _BUDGETS
                 ]
@@ -81,7 +87,7 @@ class Plan:
         made = [self._scored(f"{_NAME}-dense", self.start())]
         if "any" in chosen:
             made.append(self._scored(f"{_NAME}-any", _ANY, ",".join(f"{d:g}" for d in _ANY_AT)))
-        for series in ("budget", "threshold"):
+        for series in ("budget", THRESHOLDS):
             if series in chosen:
                 for saving in setting.savings or _BUDGETS:
                     made += self._searched(series, saving)
@@ -114,7 +120,7 @@ class Plan:
         words = (
             *("search", _ANY, "--saving", f"{saving:g}", "--out", out),
             *("--data", setting.data, "--size", str(setting.size), "--holdout", str(setting.holdout)),
-            *(("--thresholds",) if series == "threshold" else ()),
+            *(("--thresholds",) if series == THRESHOLDS else ()),
         )
         found = Step(f"search {name}", words, optional=True)
         return [found, replace(self._scored(name, out), optional=True)]
