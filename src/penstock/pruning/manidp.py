@@ -24,6 +24,7 @@ from penstock.gating import Arithmetic, SaliencyPredictor, gated_layers, winner_
 from penstock.pruning.counting import density_for, gated_cost, image_densities
 from penstock.pruning.protocol import Budget, Skipping
 from penstock.surgery import add_gates, explain
+from penstock.training.losses import cosines
 
 
 @dataclass(frozen=True)
@@ -142,9 +143,3 @@ def easiness(losses: Tensor) -> Tensor:
     """max(0, (½L̄ − L_i) / ½L̄): how far below half the mean an image's loss is. losses: (batch,)."""
     half = losses.mean() / 2
     return ((half - losses) / half.clamp(min=1e-12)).clamp(min=0)
-
-
-def cosines(rows: Tensor) -> Tensor:
-    """The cosine of every two rows. rows: (batch, channel) → (batch, batch)."""
-    unit = F.normalize(rows, dim=1)
-    return unit @ unit.T

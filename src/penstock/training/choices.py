@@ -76,9 +76,16 @@ class Loss(Choices):
     """Weight of the divergence from the teacher; the labels' loss has weight 1 - distill."""
     temperature: float = 2.0
     """Of the teacher's and the network's answers, when they are compared."""
+    similarity: float = 0.0
+    """Weight of ManiDP's loss: images with similar features get similar saliencies, layer by layer. A
+    departure from the paper; 0 is off."""
 
     def __post_init__(self) -> None:
         check_shares(self, "loss", "label_smoothing", "distill")
+        if not _is_number(self.similarity) or not 0.0 <= self.similarity < float("inf"):
+            raise TrainingError(
+                f"recipe.loss.similarity: expected a number of at least 0, got {self.similarity!r}"
+            )
         check_positive(self, "loss", "temperature")
 
 

@@ -15,7 +15,7 @@ from penstock.gating import saliency_penalty, set_density, set_image_densities
 from penstock.training import schedules
 from penstock.training.finite import not_finite
 from penstock.training.lessons import teach
-from penstock.training.losses import count_hits, freeze_norms, is_finite, task_loss
+from penstock.training.losses import count_hits, freeze_norms, is_finite, similarity, task_loss
 from penstock.training.processes import Processes
 from penstock.training.setup import Run, epoch_length
 from penstock.training.state import STATE_FILE, Part, collect, collect_chance, restore_chance, save_state
@@ -115,6 +115,8 @@ def take_step(
         loss = task_loss(logits, labels, recipe.loss, taught)
         if run.gated and recipe.loss.penalty:
             loss = loss + recipe.loss.penalty * saliency_penalty(run.network)
+        if run.gated and recipe.loss.similarity:
+            loss = loss + recipe.loss.similarity * similarity(run.arithmetic.pooled)
         if run.extra_loss is not None:
             loss = loss + run.extra_loss(run.network)
         if run.batch_loss is not None:

@@ -87,10 +87,10 @@ class FastLayers(FusedLayers):
         with torch._C.DisableTorchFunction():  # none of it is a function that _Functions looks for
             packed = skipping_conv(x, layer.conv, layer.shift, gains, norm, clamps, level)
         if not own and not _is_identity(layer.activation):
-            return layer.activation(packed.whole)
+            return self.noted(layer, layer.activation(packed.whole))
         if layer in self._before_gated and not layer._forward_hooks:
-            return packed  # type: ignore[return-value]  # only gated layers get it, and they hand it to us
-        return self._remember(packed.whole, packed.sums, clamps)
+            return self.noted(layer, packed)  # type: ignore[arg-type]  # gated layers get it, and hand it to us
+        return self.noted(layer, self._remember(packed.whole, packed.sums, clamps))
 
     def _remember(self, out: Tensor, sums: Tensor | None, clamps: bool) -> Tensor:
         if sums is not None:

@@ -85,8 +85,12 @@ class FusedLayers(Arithmetic):
         self.noise = 0.0
         """On the choice of winners, in standard deviations of an image's saliencies; each step sets it."""
         self.layers = [layer for _, layer in gated_layers(network)]
+        self.pools = False
+        """Whether `pooled` is wanted: the mean size of each layer's channels in the last forward."""
+        self.pooled: dict[GatedConv2d, Tensor] = {}
 
     def __enter__(self) -> Self:
+        self.pooled.clear()
         for layer in self.layers:
             layer.arithmetic = self
         return self
@@ -109,6 +113,15 @@ class FusedLayers(Arithmetic):
         if not self.cap:
             return winners_take_all(saliency, counts, choice)
         return choose_by_threshold(layer, saliency, choice, self.cap)
+
+    def features(self, layer: GatedConv2d, x: Tensor, gains: Tensor, level: Tensor | None) -> Tensor:
+        return self.noted(layer, super().features(layer, x, gains, level))
+
+    def noted(self, layer: GatedConv2d, out: Tensor) -> Tensor:
+        """A layer's result, whose channels' sizes are kept if somebody asks for them."""
+        if self.pools and layer.training:
+            self.pooled[layer] = self.summarise(out, "l1")
+        return out
 
     def summarise(self, x: Tensor, summary: str) -> Tensor:
         # Tracers pass a proxy for x, which is not of type Tensor; they take the plain form.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from penstock.gating import LevelNorm2d, SaliencyPredictor, gated_layers
+from penstock.gating import GatedConv2d, LevelNorm2d, SaliencyPredictor, gated_layers
 from penstock.training.choices import Loss
 
 
@@ -21,6 +22,25 @@ def task_loss(logits: Tensor, labels: Tensor, choices: Loss, taught: Tensor | No
     given = F.log_softmax(logits / choices.temperature, dim=1)
     divergence = F.kl_div(given, wanted, reduction="batchmean", log_target=True)
     return (1 - choices.distill) * loss + choices.distill * choices.temperature**2 * divergence
+
+
+def similarity(pooled: Mapping[GatedConv2d, Tensor]) -> Tensor:
+    """ManiDP's loss: images with similar features should have similar saliencies, in every layer.
+
+    Σ over layers of MSE(cos(g_i, g_j), cos(f_i, f_j)) over the images i, j of the batch; pooled: f, (batch,
+    channel), the mean size of a layer's channels. g are the layers' saliencies in the same forward.
+    """
+    total = torch.zeros(())
+    for layer, features in pooled.items():
+        assert layer.saliency is not None
+        total = total + F.mse_loss(cosines(layer.saliency), cosines(features))
+    return total
+
+
+def cosines(rows: Tensor) -> Tensor:
+    """The cosine of every two rows. rows: (batch, channel) → (batch, batch)."""
+    unit = F.normalize(rows, dim=1)
+    return unit @ unit.T
 
 
 def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

@@ -90,6 +90,11 @@ class Recipe(Choices):
                     "leave one of the two out"
                 )
 
+        if self.loss.similarity and self.speed.compile:
+            raise TrainingError(
+                "recipe.loss.similarity cannot be had with speed.compile; leave one of the two out"
+            )
+
     @property
     def final_density(self) -> float:
         """The density that the trained network has: with thresholds, the most that one image may have."""
@@ -108,7 +113,7 @@ class Recipe(Choices):
         """A copy with other choices, each by its own name or a whole part by the part's.
 
         >>> Recipe().replace(density=0.7, label_smoothing=0.0).loss
-        Loss(label_smoothing=0.0, penalty=1e-08, distill=0.0, temperature=2.0)
+        Loss(label_smoothing=0.0, penalty=1e-08, distill=0.0, temperature=2.0, similarity=0.0)
         """
         own = {name: value for name, value in choices.items() if name not in _PART_OF}
         for part in _PARTS:

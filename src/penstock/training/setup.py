@@ -121,6 +121,7 @@ def set_up(
     known_lessons = None if teacher is None or lessons is None else Lessons(Path(lessons), teacher)
     kind = FastLayers if recipe.speed.winograd else FusedLayers
     arithmetic = kind(network, recipe.statistics, recipe.gates.threshold_cap)
+    arithmetic.pools = recipe.loss.similarity > 0
     optimiser = torch.optim.SGD(
         parameter_groups(network, recipe.optimiser.weight_decay),
         lr=recipe.learning_rate,
