@@ -45,12 +45,14 @@ class Options:
 def contestants(dense: nn.Module, data: Calibration) -> dict[str, nn.Module]:
     """Every network by name; FBS is one network at several densities."""
     example, made = data.images[:1], {"dense": dense}
-    few, masks = Calibration(data.images[:4], data.labels[:4]), Perforated(masks="uniform")
+    few, masks = Calibration(data.images[:1], data.labels[:1]), Perforated(masks="uniform")
     for saving in SAVINGS:
         budget = Budget(saving=saving)
         made[f"perforated {saving:g}x"] = masks.prune(dense, example, budget, few).network
         low = LowCostLayers()
-        made[f"lccl {saving:g}x"] = settled(low, low.prune(dense, example, budget).network, data.images)
+        made[f"lccl {saving:g}x"] = settled(
+            low, low.prune(dense, example, budget).network, data.images[:IMAGES]
+        )
         made[f"filter-pruning {saving:g}x"] = FilterPruning().prune(dense, example, budget).network
     return made
 
@@ -60,7 +62,7 @@ def settled(method: LowCostLayers, network: nn.Module, images: Tensor) -> nn.Mod
     method.after_epoch(network, 1.0)
     network.train()
     with torch.no_grad():
-        for _ in range(40):
+        for _ in range(25):
             network(images)
     return network.eval()
 
