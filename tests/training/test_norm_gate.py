@@ -97,6 +97,18 @@ def test_the_next_gate_takes_the_sums_only_while_they_hold(activation: nn.Module
     assert layer.arithmetic is EQUATIONS
 
 
+def test_two_gates_that_read_one_map_sum_it_once() -> None:
+    layer = GatedConv2d(nn.Conv2d(16, 16, 1, bias=False), nn.BatchNorm2d(16, affine=False)).train()
+    x = torch.randn(3, 16, 8, 8, requires_grad=True)
+    with FastLayers(layer) as fast:
+        first, second = fast.absolute_sum(x), fast.absolute_sum(x)
+        other = fast.absolute_sum(x * 1)
+    assert first is second
+    assert other is not first
+    (found,) = torch.autograd.grad((first * 2 + second).sum(), x)
+    assert torch.equal(found, 3 * x.detach().sgn())
+
+
 class _Branches(nn.Module):
     """One gated layer whose result goes into a ReLU only, one that is also read beside it, one without."""
 

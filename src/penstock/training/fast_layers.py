@@ -36,7 +36,8 @@ from penstock.training.winograd import conv2d
 
 @dataclass(frozen=True)
 class _Known:
-    """A map as it left a gated layer: Σ |x| over each channel, and whether a ReLU would change nothing."""
+    """A map that a gate has read or a gated layer made: Σ |x| over each channel, and whether a ReLU would
+    change nothing."""
 
     map: Tensor
     version: int
@@ -65,7 +66,11 @@ class FastLayers(FusedLayers):
 
     def absolute_sum(self, x: Tensor) -> Tensor:
         known = self._knowledge(x)
-        return super().absolute_sum(x) if known is None else known.sums
+        if known is not None:
+            return known.sums
+        sums = super().absolute_sum(x)
+        self._remember(x, sums, clamps=False)  # a residual block reads its input twice
+        return sums
 
     def summarise(self, x: Tensor | PackedMap, summary: str) -> Tensor:
         if not isinstance(x, PackedMap):
