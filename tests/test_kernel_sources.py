@@ -10,7 +10,7 @@ _PREFETCH = re.compile(r"__builtin_prefetch|_mm_prefetch|__pld")
 _PROCESSOR = re.compile(
     r"__builtin_cpu_is|made_by|\"(?:Zen|AMD|Ice Lake|Intel)|znver|GenuineIntel|AuthenticAMD"
 )
-_LANES = re.compile(r"[lL]anes *[=!]= *(?:4|8|16)\b")
+_LANES = re.compile(r"[lL]anes *(?:[=!]=|[<>]=?) *(?:4|8|16)\b")
 
 
 def _sources() -> list[Path]:

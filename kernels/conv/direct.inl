@@ -63,7 +63,7 @@ PENSTOCK_INLINE void sum_channels(const DirectArgs& a, const DirectTile& tile, V
   }
 }
 
-// What few tiles need: a row's end inside a vector, or an activation that is more than a clamp. Sums come from memory,
+// For the few tiles with a row's end inside a vector, or with an activation that is more than a clamp. Sums come from memory,
 // [output][vector], so that one function serves every size of the register tile.
 __attribute__((noinline)) static void store_rest(const DirectArgs& a, const float* sums, int outs, int vectors, int plane,
                                                  std::ptrdiff_t at, int pixels, const float* mask) {

@@ -6,9 +6,9 @@ namespace penstock {
 namespace PENSTOCK_ISA {
 
 constexpr int kStrip = 2 * kLanes;
-// Weights are fetched ahead of kernels of so many taps, for at most so many inputs, in the first strips of a block. With
-// AVX-512 a pass takes half as long, and fetching in it gains nothing.
-constexpr bool kFetchPacked = kLanes < 16;
+// Weights are prefetched for kernels with this many taps, for at most this many inputs, in the first strips of a block. With
+// wide vectors a pass takes half as long, and prefetching in it gains nothing.
+constexpr bool kFetchPacked = !kWideVectors;
 constexpr int kFetchTaps = 9, kFetchInputs = 512, kFetchStrips = 64;
 
 // A run of output pixels of one row inside a strip.

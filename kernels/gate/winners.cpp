@@ -30,7 +30,7 @@ int choose_winners(const OpKernels& kernels, float* __restrict g, int channels, 
     std::uint32_t over = static_cast<std::uint32_t>(most) + 1;
     int reached = salient, reached_over = 0;
     bool exact = false;
-    // Where it would lie if saliencies were spread evenly and, every third time, half-way.
+    // The next guess: where the threshold would lie if saliencies were spread evenly; every third time the midpoint.
     for (int turn = 1; over - threshold > 1 && !exact; ++turn) {
       std::uint32_t key = threshold + (over - threshold) / 2;
       if (turn % 3 != 0) {
@@ -53,7 +53,7 @@ int choose_winners(const OpKernels& kernels, float* __restrict g, int channels, 
     }
     if (!exact) ties = taken - at_least(threshold + 1);
   }
-  // Written without branches: who wins is as good as random to the processor.
+  // Written without branches: the branch predictor could not foresee which channels win.
   int count = 0;
   if (ties == channels) {
     for (int o = 0; o < channels; ++o) {

@@ -4,7 +4,7 @@
 
 namespace penstock {
 
-// Best of several short runs of independent multiply-adds in registers, `seconds` in all, in GFLOPS.
+// In GFLOPS: the best of several short runs of independent multiply-adds in registers, `seconds` in all.
 double fma_peak_gflops(Isa isa, double seconds);
 
 struct PeakKernel {

@@ -1,4 +1,4 @@
-// Asking for a cache line ahead of its use. Nothing else in the house calls the compiler's builtin.
+// Prefetching: asking for a cache line ahead of its use. No other file calls the compiler's builtin.
 #pragma once
 
 namespace penstock {

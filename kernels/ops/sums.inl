@@ -139,7 +139,7 @@ PENSTOCK_INLINE void add_rows(const float* x, const float* const* rows, bool fir
 
 static void combine_rows(const float* x, const std::int32_t* list, int count, const float* rows, const float* bias, int begin,
                          int end, std::int64_t width, float* out) {
-  // So many rows side by side: the hardware follows each, and more lines are on their way than from one row after the other.
+  // This many rows are read side by side: the prefetcher follows each, and more cache lines are on their way than from one row.
   constexpr int kTogether = 12;
   const float* at[kTogether];
   int p = 0;

@@ -20,11 +20,11 @@ struct PackedRooms {
   std::int64_t end = 0;
 };
 
-// Each room as low as it fits beside those before it. Rooms come in the order of `first`, so that what has just been given back is
-// taken again while it is in a cache.
+// Places each room as low as it fits beside those placed before it. Rooms come in the order of `first`, so that memory that has just
+// been given back is used again while it is in a cache.
 PackedRooms pack_by_time(const std::vector<Room>& rooms);
 
-// Of several orders of placing, the one that ends lowest. More than kManyRooms are placed by time.
+// Tries several orders of placing and returns the one that ends lowest. More than kManyRooms rooms are placed in order of time.
 PackedRooms pack_tightly(const std::vector<Room>& rooms);
 
 constexpr std::size_t kManyRooms = 2000;

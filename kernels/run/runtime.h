@@ -85,13 +85,13 @@ class Runtime {
   PerProcess<Pool> pool_;
   std::vector<std::int32_t> all_channels_;  // 0, 1, 2, ...: the list of a dense tensor
   std::size_t deep_ = 0;                    // operations from here on run side by side for several images
-  std::int64_t together_ = 1;               // so many
+  std::int64_t together_ = 1;               // how many images
   // Rows of weights that a gate or linear layer will read, and the tensors whose channels say which.
   struct Upcoming {
     const float* rows = nullptr;
     int count = 0, width = 0;
     std::vector<int> tensors;
-    // All that comes next is fetched in pieces of one size; there are so many of them, at most.
+    // What comes next is fetched in pieces of one size, at most this many.
     static int piece(const std::vector<Upcoming>& all);
     static std::size_t pieces(const std::vector<Upcoming>& all);
   };

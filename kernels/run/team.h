@@ -1,10 +1,10 @@
 // A small team of threads that share one piece of work at a time.
 //
 // `run(parts, work)` calls work(part, member) once for every part, on the caller and on the workers; it returns when all
-// are done. Each member begins with a share of its own, the same of every piece of work, so that what a layer leaves in
-// a core's cache is what the next layer reads there; who is done takes from the others. So which thread takes which part
-// is left to chance, and a part must write only what is its own; `member` (0 is the caller) tells which thread it
-// is on, for scratch memory.
+// are done. Each member begins with a share of its own, the same in every piece of work, so that what a layer leaves in a
+// core's cache is what the next layer reads there. A member that has finished its share takes parts from the others. Which
+// thread runs which part is therefore left to chance, and a part must write nothing that another part writes. `member` (0 is
+// the caller) says which thread it runs on, for scratch memory.
 // Workers spin for a moment after a piece of work (the next layer is microseconds away), then sleep: an idle
 // engine uses no processor time.
 #pragma once
