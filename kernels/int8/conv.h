@@ -52,6 +52,8 @@ struct Int8Algorithm : Algorithm {
   void (*run)(const Int8Run& run, int unit, int member);
   // Whether vectors of outputs hold channels of several groups. If not, each group begins a vector of its own.
   bool mixes_groups = false;
+  // Whether so few pixels use a weight that writing and reading gathered weights outweighs multiplying; null: never.
+  bool (*few_users)(const Int8Plan& plan) = nullptr;
 };
 extern const Int8Algorithm kInt8Direct, kInt8Winograd, kInt8Depthwise;
 
@@ -87,6 +89,8 @@ struct Int8Task {
   std::int32_t* sums = nullptr;      // receives the sum of |q - zero| of each output in the list; may be null
   const Int8Fetch* later = nullptr;  // fetched while this task multiplies
   int later_count = 0;
+  // 1x1 alone, may be null: by input channel, q - zero of what is all over a channel that the list leaves out.
+  const float* constants = nullptr;
   const Int8Algorithm* algorithm = nullptr;  // what decide_int8 has taken
 };
 

@@ -1,5 +1,9 @@
 // Depthwise convolution: channels in the lanes, taps two by two.
 
+static void add_row(const std::int8_t* __restrict row, int count, std::int32_t value, std::uint32_t* __restrict totals) {
+  for (int i = 0; i < count; ++i) totals[i] += static_cast<std::uint32_t>(value * row[i]);
+}
+
 // Weights of the active outputs, [vector][pair of taps][2 words a lane, see pair_place]; zeros where the input is skipped.
 static void gather_depthwise(const Int8Run& run, std::uint8_t* to) {
   const Int8Plan& plan = run.plan;

@@ -27,9 +27,15 @@ std::size_t weight_bytes(const Int8Plan& plan, int in_count, int vectors) {
          static_cast<std::size_t>((inputs + k.group - 1) / k.group) * static_cast<std::size_t>(std::max(4, k.group) * k.lanes);
 }
 
+// Up to this many pixels gathering takes a fifth of the time or more.
+bool few_users(const Int8Plan& plan) { return plan.shape.output.width * plan.shape.output.height <= 256; }
+
 void lay_out(const Int8Plan& plan, int in_count, int, int threads, Int8Room& room, Int8Scratch& lay) {
   const std::size_t bytes = static_cast<std::size_t>(pixel_bytes(plan.shape.in_channels, in_count));
   lay_out_rows(plan, threads, plan.kernels->group == 2, 2 * bytes, room, lay);
+  const std::size_t pixels = static_cast<std::size_t>(lay.unit_rows) * static_cast<std::size_t>(plan.shape.output.width);
+  const std::size_t sums = 4 * static_cast<std::size_t>(lay.vectors) * static_cast<std::size_t>(plan.kernels->lanes);
+  lay.products = room.take(lay.streamed > 0 ? pixels * sums : 0) - lay.thread;
 }
 
 int units(const Int8Run& run) { return gather_units(run, run.plan.kernels->group); }
@@ -49,6 +55,8 @@ const Int8Algorithm kInt8Direct = {{"int8 direct", Element::code8, "any shape"},
                                    most_row_bytes,
                                    units,
                                    gather,
-                                   multiply};
+                                   multiply,
+                                   false,
+                                   few_users};
 
 }  // namespace penstock

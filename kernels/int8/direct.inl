@@ -5,10 +5,17 @@
 #if defined(PENSTOCK_VEC_NEON)
 #include "int8/multiply_neon.inl"
 #else
-template <bool kQuads, int kVectors, int kPixels>
-static void multiply(const std::uint8_t* w, const std::uint8_t* const* pixels, const std::ptrdiff_t* taps, int tap_count,
-                     int groups, std::int32_t* sums) {
+// kMore: added to what is there.
+template <bool kQuads, int kVectors, int kPixels, bool kMore>
+PENSTOCK_INLINE void multiply_add(const std::uint8_t* w, const std::uint8_t* const* pixels, const std::ptrdiff_t* taps,
+                                  int tap_count, int groups, std::int32_t* sums) {
   Int acc[kPixels][kVectors] = {};
+  if constexpr (kMore) {
+#pragma GCC unroll 8
+    for (int p = 0; p < kPixels; ++p)
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) acc[p][j] = load<Int>(sums + (p * kVectors + j) * kLanes);
+  }
   const std::uint8_t* at[kPixels];
   for (int p = 0; p < kPixels; ++p) at[p] = pixels[p];
   for (int t = 0; t < tap_count; ++t) {
@@ -37,6 +44,12 @@ static void multiply(const std::uint8_t* w, const std::uint8_t* const* pixels, c
   for (int p = 0; p < kPixels; ++p)
 #pragma GCC unroll 4
     for (int j = 0; j < kVectors; ++j) store(sums + (p * kVectors + j) * kLanes, acc[p][j]);
+}
+
+template <bool kQuads, int kVectors, int kPixels>
+static void multiply(const std::uint8_t* w, const std::uint8_t* const* pixels, const std::ptrdiff_t* taps, int tap_count,
+                     int groups, std::int32_t* sums) {
+  multiply_add<kQuads, kVectors, kPixels, false>(w, pixels, taps, tap_count, groups, sums);
 }
 #endif
 
@@ -73,6 +86,8 @@ constexpr int most_pixels(int vectors) {
 #endif
 }
 
+#include "int8/stream.inl"
+
 static Int8Finish finish_of(const Int8Run& run, int member) {
   const Int8Shape& s = run.plan.shape;
   const Int8Scratch& lay = run.lay;
@@ -81,7 +96,7 @@ static Int8Finish finish_of(const Int8Run& run, int member) {
   f.add = reinterpret_cast<const float*>(run.scratch + lay.add);
   f.init = reinterpret_cast<const std::int32_t*>(run.scratch + lay.init);
   f.sums = reinterpret_cast<std::int32_t*>(run.mine(member) + lay.sums);
-  f.has_init = s.in.zero != 0;
+  f.has_init = s.in.zero != 0 || run.task.constants != nullptr;
   set_limits(f, s.function, s.slope, s.out);
   return f;
 }
@@ -130,6 +145,19 @@ static void direct(const Int8Run& run, int unit, int member) {
     }
 
   const Int8Finish f = finish_of(run, member);
+#if PENSTOCK_STREAMS
+  if (run.lay.streamed > 0) {
+    std::int32_t* const partial = reinterpret_cast<std::int32_t*>(mine + run.lay.products);
+    stream_direct(run, mine, sources, taps, tap_count, pixels, partial);
+    const Panels panels(task.out_count, kLanes, kMostVectors);
+    for (int p = 0; p < panels.n; ++p) {
+      const int v0 = panels.first(p);
+      finish_block(f, v0, panels.first(p + 1) - v0, partial + static_cast<std::int64_t>(v0) * pixels * kLanes, pixels, targets,
+                   v0 * kLanes, out_bytes - v0 * kLanes);
+    }
+    return;
+  }
+#endif
   alignas(64) std::int32_t sums[8 * kMostVectors * kLanes];
   const std::uint8_t* const weights = run.weights();
   for (int g = 0; g < s.groups; ++g) {

@@ -10,85 +10,125 @@ PENSTOCK_INLINE void compact(const std::int8_t* row, const std::uint8_t* masks, 
 
 #include "int8/filters.inl"
 
-static void gather(const Int8Run& run, int number, int begin, int end, bool with_transform, std::uint8_t* rows, std::uint8_t* to) {
-  const Int8Plan& plan = run.plan;
-  const Int8Group& group = run.groups()[number];
-  const int taps = plan.taps, blocks = plan.row / 16;
-  const std::uint8_t* const masks =
-      run.scratch + run.lay.masks + static_cast<std::size_t>(number) * static_cast<std::size_t>(plan.row);
-  const std::int32_t* const starts = reinterpret_cast<const std::int32_t*>(run.scratch + run.lay.starts) + number * blocks;
-  const std::int8_t* const weights = plan.weights_of(number);
-  const int inputs = plan.image_rows ? plan.inputs : group.in_count;
-  const int size = with_transform ? 2 : kGroup;
-  const int groups = (inputs + size - 1) / size;
-  const Panels panels(group.out_count, kLanes, kMostVectors);
-  const std::ptrdiff_t pitch = plan.row + 16 + 64;
-  const int first_of_group = number * (plan.shape.in_channels / plan.shape.groups);
-  to += group.weights;
-  for (int q = begin; q < end; ++q) {
+// The rows of one group's weights for an image: which inputs, and how the skipped outputs are dropped from them.
+struct Gathering {
+  const Int8Run& run;
+  const Int8Plan& plan;
+  const Int8Group& group;
+  int size, inputs, groups;  // inputs that are interleaved, all inputs, and how many times `size` of them
+  int first_of_group;
+  const std::uint8_t* masks;
+  const std::int32_t* starts;
+  const std::int8_t* weights;
+  std::ptrdiff_t pitch;  // bytes from one compacted row to the next
+
+  Gathering(const Int8Run& r, int number, bool with_transform, std::ptrdiff_t row_pitch)
+      : run(r),
+        plan(r.plan),
+        group(r.groups()[number]),
+        size(with_transform ? 2 : kGroup),
+        inputs(plan.image_rows ? plan.inputs : group.in_count),
+        groups((inputs + size - 1) / size),
+        first_of_group(number * (plan.shape.in_channels / plan.shape.groups)),
+        masks(r.scratch + r.lay.masks + static_cast<std::size_t>(number) * static_cast<std::size_t>(plan.row)),
+        starts(reinterpret_cast<const std::int32_t*>(r.scratch + r.lay.starts) + number * (plan.row / 16)),
+        weights(plan.weights_of(number)),
+        pitch(row_pitch) {}
+
+  const std::int8_t* input_rows(int input) const {
+    const int channel = plan.image_rows ? input : run.task.in_list[group.in_begin + input] - first_of_group;
+    return weights + static_cast<std::int64_t>(channel) * plan.taps * plan.row;
+  }
+
+  // Inputs `size * q` and following, all taps; zeros where there is no such input.
+  void compact_inputs(int q, std::int8_t* rows) const {
     for (int r = 0; r < size; ++r) {
       const int input = size * q + r;
-      std::int8_t* row = reinterpret_cast<std::int8_t*>(rows) + r * taps * pitch;
+      std::int8_t* row = rows + r * plan.taps * pitch;
       if (input >= inputs) {
-        std::memset(row, 0, static_cast<std::size_t>(taps * pitch));
+        std::memset(row, 0, static_cast<std::size_t>(plan.taps * pitch));
         continue;
       }
-      const int channel = plan.image_rows ? input : run.task.in_list[group.in_begin + input] - first_of_group;
-      const std::int8_t* from = weights + static_cast<std::int64_t>(channel) * taps * plan.row;
+      const std::int8_t* from = input_rows(input);
       if (input + size < inputs && !plan.image_rows) {
-        const std::int8_t* const next =
-            weights + static_cast<std::int64_t>(run.task.in_list[group.in_begin + input + size] - first_of_group) * taps * plan.row;
-        for (std::int64_t line = 0; line < static_cast<std::int64_t>(taps) * plan.row; line += 64) fetch_near(next + line);
+        const std::int8_t* const next = input_rows(input + size);
+        for (std::int64_t line = 0; line < static_cast<std::int64_t>(plan.taps) * plan.row; line += 64) fetch_near(next + line);
       }
-      for (int t = 0; t < taps; ++t, from += plan.row, row += pitch) compact(from, masks, starts, blocks, group.out_count, row);
+      for (int t = 0; t < plan.taps; ++t, from += plan.row, row += pitch)
+        compact(from, masks, starts, plan.row / 16, group.out_count, row);
     }
-    const std::int8_t* const a = reinterpret_cast<const std::int8_t*>(rows);
-    const std::ptrdiff_t next = taps * pitch;
+  }
+};
+
+// Rows of weights from one vector of outputs on, of an input and `next` bytes later of the next one, taps `pitch` bytes apart:
+// interleaved, and with_transform to 36 positions, `step` bytes apart.
+PENSTOCK_INLINE void pack_vector(const std::int8_t* from, std::ptrdiff_t pitch, std::ptrdiff_t next, int taps, bool with_transform,
+                                 std::uint8_t* target, std::ptrdiff_t step) {
+  if (with_transform) {
+    // Two rows of the transform at a time, so that nine filters and what is made of them stay in registers.
+    Half g[3][3], sum[3], difference[3];
+#pragma GCC unroll 9
+    for (int i = 0; i < 9; ++i) g[i / 3][i % 3] = zip_weights(from + i * pitch, from + i * pitch + next);
+    const auto put = [&](int y, const Half* row) {
+      Half t[6];
+      transform_filter(row, t);
+#pragma GCC unroll 6
+      for (int x = 0; x < 6; ++x) store(target + (y * 6 + x) * step, t[x]);
+    };
+    put(0, g[0]);
+    put(5, g[2]);
+#pragma GCC unroll 3
+    for (int x = 0; x < 3; ++x) {
+      const Half s = g[0][x] + g[2][x];
+      sum[x] = s + g[1][x];
+      difference[x] = s - g[1][x];
+    }
+    put(1, sum);
+    put(2, difference);
+#pragma GCC unroll 3
+    for (int x = 0; x < 3; ++x) {
+      const Half u = g[0][x] + (g[2][x] << 2), v = g[1][x] + g[1][x];
+      sum[x] = u + v;
+      difference[x] = u - v;
+    }
+    put(3, sum);
+    put(4, difference);
+    return;
+  }
+  for (int t = 0; t < taps; ++t) {
+    const std::int8_t* const row = from + t * pitch;
+#if defined(PENSTOCK_VEC_MATRIX)
+    // 8 inputs of output 0, of output 1, ...
+    const Int low = zip_quads(row, row + next, row + 2 * next, row + 3 * next);
+    const Int high = zip_quads(row + 4 * next, row + 5 * next, row + 6 * next, row + 7 * next);
+    store(target + t * step, vzip1q_s32((int32x4_t)low, (int32x4_t)high));
+    store(target + t * step + 16, vzip2q_s32((int32x4_t)low, (int32x4_t)high));
+#elif defined(PENSTOCK_VEC_AVX512) || defined(PENSTOCK_VEC_DOT)
+    store(target + t * step, zip_quads(row, row + next, row + 2 * next, row + 3 * next));
+#else
+    store(target + t * step, zip_weights(row, row + next));
+#endif
+  }
+}
+
+static void gather(const Int8Run& run, int number, int begin, int end, bool with_transform, std::uint8_t* room, std::uint8_t* to) {
+  const Gathering all(run, number, with_transform, compacted_pitch(run.plan.row));
+  const int taps = run.plan.taps, groups = all.groups, bytes = with_transform ? kVectorBytes : kGroupBytes;
+  const Panels panels(all.group.out_count, kLanes, kMostVectors);
+  std::int8_t* const rows = reinterpret_cast<std::int8_t*>(room);
+  to += all.group.weights;
+  for (int q = begin; q < end; ++q) {
+    all.compact_inputs(q, rows);
     for (int p = 0; p < panels.n; ++p) {
       const int v0 = panels.first(p), vectors = panels.first(p + 1) - v0;
       // From one position to the next.
       const std::ptrdiff_t step = with_transform ? filter_position_bytes(groups, vectors, kLanes)
                                                  : static_cast<std::ptrdiff_t>(groups) * vectors * kGroupBytes;
-      for (int j = 0; j < vectors; ++j) {
-        const std::int8_t* const from = a + (v0 + j) * kLanes;
-        const std::ptrdiff_t panel =
-            with_transform ? panel_filters(v0, p, groups) : static_cast<std::ptrdiff_t>(v0) * taps * groups * kGroupBytes;
-        std::uint8_t* const target =
-            to + panel + (static_cast<std::ptrdiff_t>(q) * vectors + j) * (with_transform ? kVectorBytes : kGroupBytes);
-        if (with_transform) {
-          Half half[3][6];
-#pragma GCC unroll 3
-          for (int x = 0; x < 3; ++x) {
-            Half g[3];
-#pragma GCC unroll 3
-            for (int y = 0; y < 3; ++y) g[y] = zip_weights(from + (y * 3 + x) * pitch, from + (y * 3 + x) * pitch + next);
-            transform_filter(g, half[x]);
-          }
-#pragma GCC unroll 6
-          for (int y = 0; y < 6; ++y) {
-            const Half g[3] = {half[0][y], half[1][y], half[2][y]};
-            Half t[6];
-            transform_filter(g, t);
-#pragma GCC unroll 6
-            for (int x = 0; x < 6; ++x) store(target + (y * 6 + x) * step, t[x]);
-          }
-          continue;
-        }
-        for (int t = 0; t < taps; ++t) {
-          const std::int8_t* const row = from + t * pitch;
-#if defined(PENSTOCK_VEC_MATRIX)
-          // 8 inputs of output 0, of output 1, ...
-          const Int low = zip_quads(row, row + next, row + 2 * next, row + 3 * next);
-          const Int high = zip_quads(row + 4 * next, row + 5 * next, row + 6 * next, row + 7 * next);
-          store(target + t * step, vzip1q_s32((int32x4_t)low, (int32x4_t)high));
-          store(target + t * step + 16, vzip2q_s32((int32x4_t)low, (int32x4_t)high));
-#elif defined(PENSTOCK_VEC_AVX512) || defined(PENSTOCK_VEC_DOT)
-          store(target + t * step, zip_quads(row, row + next, row + 2 * next, row + 3 * next));
-#else
-          store(target + t * step, zip_weights(row, row + next));
-#endif
-        }
-      }
+      const std::ptrdiff_t panel =
+          with_transform ? panel_filters(v0, p, groups) : static_cast<std::ptrdiff_t>(v0) * taps * groups * kGroupBytes;
+      for (int j = 0; j < vectors; ++j)
+        pack_vector(rows + (v0 + j) * kLanes, all.pitch, taps * all.pitch, taps, with_transform,
+                    to + panel + (static_cast<std::ptrdiff_t>(q) * vectors + j) * bytes, step);
     }
   }
 }

@@ -46,14 +46,15 @@ struct Int8Finish {
 
 // Offsets into the scratch, in bytes.
 struct Int8Scratch {
-  std::size_t groups, masks, starts, places, mul, add, init, weights;       // shared
-  std::size_t thread, thread_size;                                          // one area for each thread:
-  std::size_t sums, rows, pixels, sources, targets, transformed, products;  // relative to it
+  std::size_t groups, masks, starts, places, mul, add, init, totals, weights;      // shared
+  std::size_t thread, thread_size;                                                 // one area for each thread:
+  std::size_t sums, rows, panel, pixels, sources, targets, transformed, products;  // relative to it
   std::size_t total;
   int vectors;    // of outputs, over all groups
   int unit_rows;  // direct and depthwise: output rows of a unit; Winograd: tiles
   int row_units, panel_units;
   std::ptrdiff_t position;  // Winograd: words from one position to the next in `transformed`
+  int streamed = 0;         // pairs of inputs whose rows are compacted together (stream.inl); 0: weights are gathered before
 };
 
 constexpr std::size_t round_bytes(std::size_t n) { return (n + 63) / 64 * 64; }
@@ -106,6 +107,13 @@ constexpr std::int64_t filter_bytes(int pairs, int vectors, int lanes, int most)
   return 36 * (static_cast<std::int64_t>(pairs) * vectors * lanes * 4 + 64 * ((vectors + most - 1) / most));
 }
 
+// Bytes from one row of weights without the skipped outputs to the next.
+constexpr std::ptrdiff_t compacted_pitch(int row) { return row + 16 + 64; }
+// The same where rows of many inputs are kept (stream.inl).
+constexpr std::ptrdiff_t stream_pitch(int out_count) { return (out_count + 15) / 16 * 16 + 16; }
+// Pairs of inputs whose weights for a panel of outputs are packed, then multiplied: they stay in the first-level cache.
+constexpr int stream_piece(int taps) { return taps >= 9 ? 12 : 64; }
+
 // One unit's share of what a task fetches for later, line by line.
 class Int8Fetcher {
  public:
@@ -147,13 +155,16 @@ struct Int8Kernels {
   const char* name;
   Isa isa;
   int lanes, most_vectors;
-  int group;  // inputs that a lane multiplies at once: 4 or 8 codes, or 2 codes widened to words
+  int group;     // inputs that a lane multiplies at once: 4 or 8 codes, or 2 codes widened to words
+  bool streams;  // whether weights can be gathered piece by piece (stream.inl)
   // Inputs [begin, end) of a group, in pairs or quads, for all taps; with_transform: to 36 positions.
   void (*gather)(const Int8Run& run, int group, int begin, int end, bool with_transform, std::uint8_t* rows, std::uint8_t* to);
   void (*direct)(const Int8Run& run, int unit, int member);
   void (*winograd)(const Int8Run& run, int unit, int member);
   void (*depthwise)(const Int8Run& run, int unit, int member);
   void (*gather_depthwise)(const Int8Run& run, std::uint8_t* to);
+  // totals[i] += value * row[i], modulo 2^32.
+  void (*add_row)(const std::int8_t* row, int count, std::int32_t value, std::uint32_t* totals);
   MapKernels maps;
 };
 
@@ -163,6 +174,11 @@ Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Int8Shape& shape, c
 // Room for the weights of all channels, gathered once, for tasks that skip none.
 void plan_packing(Int8Plan& plan);
 
+// The scratch of a task with so many active channels.
+Int8Scratch lay_out(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads);
+// Whether such a task can read the plan's packed weights, and whether it gathers its weights piece by piece (stream.inl).
+bool has_packed(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count);
+bool streams(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads);
 // What direct and depthwise share: units of whole output rows, whose input is copied first where `copies` says so, `pixel` bytes
 // for each of its pixels.
 void lay_out_rows(const Int8Plan& plan, int threads, bool copies, std::size_t pixel, Int8Room& room, Int8Scratch& lay);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "int8/select.h"
 
@@ -41,6 +42,34 @@ Spread::Spread(const std::int32_t* out_list, int out_count, const std::int32_t* 
 }
 
 const MapKernels& map_kernels(Isa wanted) { return int8_kernels(wanted).maps; }
+
+void find_constants(const MapKernels& maps, const float* bias, int channels, Function function, float slope, Quantised out,
+                    float* values) {
+  const std::size_t room = static_cast<std::size_t>((channels + 15) / 16) * 16;
+  const bool curved = function == Function::silu || function == Function::gelu || function == Function::hardswish;
+  std::vector<std::int32_t> list(room);
+  for (std::size_t c = 0; c < room; ++c) list[c] = static_cast<std::int32_t>(c);
+  std::vector<std::int32_t> memory(Spread::size(channels) / 4 + 1);
+  std::vector<std::uint8_t> zeros(room), codes(room);
+  std::vector<float> factors(room), shift(room);
+  for (int c = 0; c < channels; ++c) shift[static_cast<std::size_t>(c)] = curved ? bias[c] : bias[c] * (1.0f / out.scale);
+  // One pixel of zeros, so that rounding is that of every other pixel.
+  const Spread spread(list.data(), channels, list.data(), channels, 0, reinterpret_cast<std::uint8_t*>(memory.data()));
+  Combination c;
+  c.a = {zeros.data(), static_cast<int>(room), Planes{1, 1, 0}, 0};
+  c.spread_a = &spread;
+  c.first = factors.data();
+  c.shift = shift.data();
+  c.function = function;
+  c.slope = slope;
+  c.out = out;
+  c.to = codes.data();
+  c.bytes = static_cast<int>(room);
+  c.count = channels;
+  c.shape = Planes{1, 1, 0};
+  maps.combine(c, 0, 1);
+  for (int p = 0; p < channels; ++p) values[p] = static_cast<float>(codes[static_cast<std::size_t>(p)] - out.zero);
+}
 
 float summary_of(const CodeSums& sums, Summary kind, std::int64_t pixels, float scale) {
   const float unit = scale / static_cast<float>(pixels);

@@ -66,6 +66,10 @@ struct MapKernels {
 // Of a set that has proved itself (select.h).
 const MapKernels& map_kernels(Isa wanted);
 
+// q - zero of what a convolution makes of zeros all over: function(bias), for each channel.
+void find_constants(const MapKernels& maps, const float* bias, int channels, Function function, float slope, Quantised out,
+                    float* values);
+
 // ss(x) of the paper from whole sums (docs/int8.md).
 float summary_of(const CodeSums& sums, Summary kind, std::int64_t pixels, float scale);
 

@@ -24,4 +24,11 @@ constexpr int kGroup = kQuadCodes ? 4 : 2, kGroupBytes = kVectorBytes;
 #endif
 constexpr int kMostTaps = kInt8MostTaps;
 
+// Whether weights can be gathered piece by piece, as they are multiplied (stream.inl).
+#if defined(PENSTOCK_VEC_AVX512) || defined(PENSTOCK_VEC_NEON)
+#define PENSTOCK_STREAMS 0
+#else
+#define PENSTOCK_STREAMS 1
+#endif
+
 PENSTOCK_INLINE int round_words(int count) { return (count + 2 * kLanes - 1) / (2 * kLanes) * (2 * kLanes); }

@@ -7,45 +7,9 @@
 namespace penstock {
 namespace {
 
-constexpr int kGatherChunk = 8;                     // pairs or quads of inputs in a unit, where threads share them
-constexpr std::size_t kDirectBytes = 160 << 10;     // widened input of a unit
-constexpr int kFewPixels = 48, kMostPixels = 1024;  // of a direct unit, unless one row has more
-constexpr std::size_t kMostAhead = 768 << 10;       // weights that are fetched for a task that skips nothing
-constexpr std::size_t kPackedSlack = 64;            // zero bytes after packed weights
-
-bool has_packed(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count) {
-  return plan.packed_for == algorithm && all_active(plan, in_count, out_count);
-}
-
-Int8Scratch lay_out(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads) {
-  const Int8Shape& s = plan.shape;
-  const Int8Kernels& k = *plan.kernels;
-  Int8Scratch lay{};
-  Int8Room room;
-  lay.vectors = s.groups == 1 || algorithm->mixes_groups ? (out_count + k.lanes - 1) / k.lanes
-                                                         : s.groups * ((s.out_channels / s.groups + k.lanes - 1) / k.lanes);
-  const std::size_t lanes = static_cast<std::size_t>(lay.vectors) * static_cast<std::size_t>(k.lanes);
-  const std::size_t blocks =
-      algorithm->mixes_groups ? 0 : static_cast<std::size_t>(s.groups) * static_cast<std::size_t>(plan.row / 16);
-  lay.groups = room.take(sizeof(Int8Group) * static_cast<std::size_t>(s.groups));
-  lay.masks = room.take(16 * blocks);
-  lay.starts = room.take(4 * blocks);
-  lay.places = room.take(algorithm->mixes_groups ? 4 * static_cast<std::size_t>(out_count) : 0);
-  lay.mul = room.take(4 * lanes);
-  lay.add = room.take(4 * lanes);
-  lay.init = room.take(4 * lanes);
-  lay.weights =
-      room.take(has_packed(plan, algorithm, in_count, out_count) ? 0 : algorithm->weight_bytes(plan, in_count, lay.vectors));
-  lay.thread = room.taken();
-  lay.sums = room.take(4 * lanes) - lay.thread;
-  lay.rows = room.take(static_cast<std::size_t>(std::max(4, k.group)) * static_cast<std::size_t>(plan.taps) *
-                       static_cast<std::size_t>(plan.row + 80)) -
-             lay.thread;
-  algorithm->lay_out(plan, in_count, out_count, threads, room, lay);
-  lay.thread_size = room.taken() - lay.thread;
-  lay.total = lay.thread + static_cast<std::size_t>(threads) * lay.thread_size;
-  return lay;
-}
+constexpr int kGatherChunk = 8;                // pairs or quads of inputs in a unit, where threads share them
+constexpr std::size_t kMostAhead = 768 << 10;  // weights that are fetched for a task that skips nothing
+constexpr std::size_t kPackedSlack = 64;       // zero bytes after packed weights
 
 Int8Run make_run(const Int8Plan& plan, const Int8Task& task, std::uint8_t* scratch) {
   return {plan, task, lay_out(plan, task.algorithm, task.in_count, task.out_count, task.threads), scratch};
@@ -54,7 +18,7 @@ Int8Run make_run(const Int8Plan& plan, const Int8Task& task, std::uint8_t* scrat
 int gather_chunk(const Int8Task& task) { return task.threads > 1 ? kGatherChunk : 1 << 20; }
 
 bool needs_gathering(const Int8Run& run) {
-  return !has_packed(run.plan, run.task.algorithm, run.task.in_count, run.task.out_count);
+  return run.lay.streamed == 0 && !has_packed(run.plan, run.task.algorithm, run.task.in_count, run.task.out_count);
 }
 
 // Shuffles that bring a list's bytes out of each 16.
@@ -118,6 +82,22 @@ void each_output(const Int8Run& run, Each&& each) {
   }
 }
 
+// What the channels that are not stored contribute to every output's sum, modulo 2^32.
+const std::uint32_t* sum_constants(const Int8Run& run) {
+  const Int8Plan& plan = run.plan;
+  const Int8Task& task = run.task;
+  std::uint32_t* const totals = reinterpret_cast<std::uint32_t*>(run.scratch + run.lay.totals);
+  std::memset(totals, 0, 4 * static_cast<std::size_t>(plan.row));
+  for (int c = 0, p = 0; c < plan.shape.in_channels; ++c) {
+    const bool stored = p < task.in_count && task.in_list[p] == c;
+    p += stored;
+    const int value = stored ? 0 : static_cast<int>(task.constants[c]);
+    if (value != 0)
+      plan.kernels->add_row(plan.weights_of(0) + static_cast<std::int64_t>(c) * plan.row, plan.shape.out_channels, value, totals);
+  }
+  return totals;
+}
+
 void fill_factors(const Int8Run& run) {
   const Int8Plan& plan = run.plan;
   const Int8Shape& s = plan.shape;
@@ -135,6 +115,7 @@ void fill_factors(const Int8Run& run) {
   const float* const bias = task.bias ? task.bias : plan.bias.data();
   const int out = s.out_channels / s.groups;
   const int in = s.in_channels / s.groups;
+  const std::uint32_t* const constants = task.constants ? sum_constants(run) : nullptr;
   each_output(run, [&](int p, int lane) {
     const int o = task.out_list[p];
     float k = plan.scales[static_cast<std::size_t>(o)], b = bias[o];
@@ -144,13 +125,14 @@ void fill_factors(const Int8Run& run) {
     }
     mul[lane] = curved ? k : k * f.inverse;
     add[lane] = curved ? b : b * f.inverse;
+    if (constants) init[lane] = static_cast<std::int32_t>(constants[o]);
     if (s.in.zero == 0) return;
     const Int8Group& group = run.groups()[o / out];
     std::int32_t total = 0;
     for (int i = group.in_begin; i < group.in_begin + group.in_count; ++i)
       total += plan.tap_sums[static_cast<std::size_t>(task.in_list[i] % in) * static_cast<std::size_t>(s.out_channels) +
                              static_cast<std::size_t>(o)];
-    init[lane] = -s.in.zero * total;
+    init[lane] = static_cast<std::int32_t>(static_cast<std::uint32_t>(init[lane]) - static_cast<std::uint32_t>(s.in.zero * total));
   });
 }
 
@@ -182,45 +164,15 @@ Int8Fetcher::Int8Fetcher(const Int8Task& task, int unit, int units) : task_(task
 Int8Fetch int8_rows(const Int8Plan& plan, bool skips_nothing) {
   const Int8Shape& s = plan.shape;
   if (plan.image_rows || plan.packed_for->mixes_groups) return {};
-  if (!skips_nothing) {
-    const std::ptrdiff_t bytes = static_cast<std::ptrdiff_t>(plan.taps) * plan.row;
-    return s.groups > 1 ? Int8Fetch{} : Int8Fetch{reinterpret_cast<const std::uint8_t*>(plan.weights_of(0)), bytes, nullptr, 0};
-  }
+  const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(plan.taps) * plan.row;
+  const std::uint8_t* const rows = reinterpret_cast<const std::uint8_t*>(plan.weights_of(0));
+  if (!skips_nothing) return s.groups > 1 ? Int8Fetch{} : Int8Fetch{rows, row, nullptr, 0};
+  if (streams(plan, plan.packed_for, s.in_channels, s.out_channels, 1))
+    return {rows, row, nullptr, std::min(s.in_channels, static_cast<int>(kMostAhead / static_cast<std::size_t>(row)))};
   constexpr std::size_t kPage = 4096;
   const std::size_t bytes = s.groups > 1 ? 0 : plan.packed_bytes;
   return {reinterpret_cast<const std::uint8_t*>(plan.packed.data()), kPage, nullptr,
           static_cast<int>(std::min(bytes, kMostAhead) / kPage)};
-}
-
-void lay_out_rows(const Int8Plan& plan, int threads, bool copies, std::size_t pixel, Int8Room& room, Int8Scratch& lay) {
-  const Int8Shape& s = plan.shape;
-  const std::size_t row = pixel * static_cast<std::size_t>(s.input.pitch());
-  const int height = s.output.height, reach = (s.kernel_h - 1) * s.dilation_h + 1;
-  int rows = static_cast<int>(std::clamp<std::int64_t>(
-      (static_cast<std::int64_t>(kDirectBytes / std::max<std::size_t>(1, row)) - reach) / s.stride_h + 1, 1, height));
-  while (rows < height && rows * s.output.width < kFewPixels) ++rows;
-  while (rows > 1 && rows * s.output.width > kMostPixels) --rows;
-  if (threads > 1) rows = std::min(rows, std::max(1, (height + 2 * threads - 1) / (2 * threads)));
-  lay.row_units = (height + rows - 1) / rows;
-  lay.unit_rows = (height + lay.row_units - 1) / lay.row_units;
-  lay.row_units = (height + lay.unit_rows - 1) / lay.unit_rows;
-  lay.panel_units = 1;
-  if (threads > 1 && s.groups == 1 && lay.unit_rows * s.output.width < kFewPixels) {
-    // Few pixels: threads divide the outputs instead.
-    lay.unit_rows = height;
-    lay.row_units = 1;
-    lay.panel_units = std::clamp((lay.vectors + plan.kernels->most_vectors - 1) / plan.kernels->most_vectors, 1, 4 * threads);
-  }
-  const std::size_t input_rows = static_cast<std::size_t>((lay.unit_rows - 1) * s.stride_h + reach);
-  lay.pixels = room.take(copies ? input_rows * row + pixel * static_cast<std::size_t>(s.pad_w + 1) + 256 : 0) - lay.thread;
-  const std::size_t pixels = static_cast<std::size_t>(lay.unit_rows) * static_cast<std::size_t>(s.output.width);
-  lay.sources = room.take(sizeof(void*) * pixels) - lay.thread;
-  lay.targets = room.take(sizeof(void*) * pixels) - lay.thread;
-}
-
-std::size_t most_row_bytes(const Int8Plan& plan, const Int8Scratch& lay) {
-  return std::max(lay.thread_size, lay.pixels + std::max(kDirectBytes, lay.sources - lay.pixels) + 1024) +
-         2 * sizeof(void*) * static_cast<std::size_t>(std::max(kMostPixels, plan.shape.output.width));
 }
 
 int gather_units(const Int8Run& run, int size) {
@@ -246,25 +198,10 @@ const std::uint8_t* Int8Run::weights() const {
   return reinterpret_cast<const std::uint8_t*>(plan.packed.data());
 }
 
-std::size_t int8_scratch(const Int8Plan& plan, int in_count, int out_count, int threads) {
-  std::size_t most = 0;
-  for (const Int8Algorithm* algorithm : plan.ready) {
-    // A run with fewer channels has no packed weights, and takes more rows or tiles at a time, up to the limits above; on one
-    // thread its units are larger.
-    for (int members : {1, threads}) {
-      const Int8Scratch lay = lay_out(plan, algorithm, in_count, out_count, members);
-      std::size_t shared = lay.thread;
-      if (all_active(plan, in_count, out_count)) shared += round_bytes(algorithm->weight_bytes(plan, in_count, lay.vectors));
-      most = std::max(most, shared + static_cast<std::size_t>(members) * round_bytes(algorithm->most_thread_bytes(plan, lay)));
-    }
-  }
-  return most;
-}
-
 void begin_int8(const Int8Plan& plan, const Int8Task& task, std::uint8_t* scratch) {
   const Int8Run run = make_run(plan, task, scratch);
   fill_groups(run);
-  if (!needs_gathering(run)) fill_packed(run);
+  if (run.lay.streamed == 0 && !needs_gathering(run)) fill_packed(run);
   fill_factors(run);
   for (int member = 0; member < task.threads; ++member)
     std::memset(run.mine(member) + run.lay.sums, 0, static_cast<std::size_t>(4 * run.lay.vectors * plan.kernels->lanes));

@@ -16,11 +16,13 @@ static const Int8Kernels kTable = {PENSTOCK_TEXT(PENSTOCK_ISA),
                                    kLanes,
                                    kMostVectors,
                                    kGroup,
+                                   PENSTOCK_STREAMS != 0,
                                    gather,
                                    direct,
                                    winograd,
                                    depthwise,
                                    gather_depthwise,
+                                   add_row,
                                    {combine, pool_codes, sum_codes, import_codes, codes_to_floats, floats_to_codes}};
 
 }  // namespace PENSTOCK_ISA

@@ -56,15 +56,19 @@ std::size_t weight_bytes(const Int8Plan& plan, int in_count, int vectors) {
   return static_cast<std::size_t>(filter_bytes(pairs, vectors, plan.kernels->lanes, plan.kernels->most_vectors));
 }
 
+bool few_users(const Int8Plan& plan) { return tiles_of(plan) <= 16; }
+
 void lay_out(const Int8Plan& plan, int in_count, int, int threads, Int8Room& room, Int8Scratch& lay) {
   const Int8Kernels& k = *plan.kernels;
   const std::size_t words = static_cast<std::size_t>(padded_words(k, in_count));
-  lay.unit_rows = unit_tiles(plan, in_count, threads);
+  lay.unit_rows = lay.streamed > 0 ? tiles_of(plan) : unit_tiles(plan, in_count, threads);
   lay.row_units = (tiles_of(plan) + lay.unit_rows - 1) / lay.unit_rows;
   lay.panel_units = 1;
   lay.position = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(lay.unit_rows) * words) + 2 * k.lanes;
   lay.transformed = room.take(36 * 2 * static_cast<std::size_t>(lay.position)) - lay.thread;
-  lay.products = room.take(36 * 4 * static_cast<std::size_t>((lay.unit_rows * k.most_vectors + 1) * k.lanes)) - lay.thread;
+  // Of one panel of outputs, or of all of them.
+  const int vectors = lay.streamed > 0 ? lay.vectors + lay.vectors % k.most_vectors : k.most_vectors;
+  lay.products = room.take(36 * 4 * static_cast<std::size_t>((lay.unit_rows + 1) * vectors * k.lanes)) - lay.thread;
 }
 
 std::size_t most_thread_bytes(const Int8Plan& plan, const Int8Scratch& lay) {
@@ -87,6 +91,8 @@ const Int8Algorithm kInt8Winograd = {
     most_thread_bytes,
     units,
     gather,
-    multiply};
+    multiply,
+    false,
+    few_users};
 
 }  // namespace penstock

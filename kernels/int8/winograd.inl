@@ -71,6 +71,45 @@ static void inverse_tile(const std::int32_t* products, std::ptrdiff_t position, 
   }
 }
 
+// The products of a panel of outputs: 36 positions, in each the tiles, in each its vectors.
+struct Positions {
+  const std::uint8_t* weights;
+  std::ptrdiff_t weight_step;  // bytes from one position to the next
+  const std::int16_t* tiles;
+  std::ptrdiff_t position;  // words from one position of the tiles to the next
+  std::ptrdiff_t words;     // from one tile to the next
+  std::int32_t* products;
+  std::ptrdiff_t product_step;
+  int pairs, count;  // of inputs, of tiles
+};
+
+#if PENSTOCK_STREAMS
+#include "int8/positions.inl"
+#else
+static void multiply_positions(const Positions& m, int vectors, Int8Fetcher* fetcher) {
+  const std::ptrdiff_t zero_tap[1] = {0};
+  const Pieces pieces(m.count, most_pixels(vectors));
+  const Multiply large = multiply_of<false>(vectors, pieces.size),
+                 small = multiply_of<false>(vectors, std::max(1, pieces.size - 1));
+  const std::uint8_t* w = m.weights;
+  for (int i = 0; i < 36; ++i, w += m.weight_step) {
+    if (fetcher) fetcher->some();
+    for (int piece = 0, at = 0; piece < pieces.n; at += pieces.at(piece++)) {
+      const std::uint8_t* from[8];
+      for (int k = 0; k < pieces.at(piece); ++k)
+        from[k] = reinterpret_cast<const std::uint8_t*>(m.tiles + i * m.position + (at + k) * m.words);
+      (piece < pieces.large ? large : small)(w, from, zero_tap, 1, m.pairs,
+                                             m.products + i * m.product_step + static_cast<std::int64_t>(at) * vectors * kLanes);
+    }
+  }
+}
+#endif
+
+// Where the products of panel p begin, whose first vector is v0, if those of all panels are kept.
+PENSTOCK_INLINE std::ptrdiff_t panel_products(int v0, int p, int count) {
+  return 36 * (static_cast<std::ptrdiff_t>(v0) * count * kLanes + p * kLanes);
+}
+
 static void winograd(const Int8Run& run, int unit, int member) {
   const Int8Shape& s = run.plan.shape;
   const Int8Task& task = run.task;
@@ -97,33 +136,38 @@ static void winograd(const Int8Run& run, int unit, int member) {
   }
 
   const Int8Finish f = finish_of(run, member);
-  const std::uint8_t* const weights = run.weights();
+#if PENSTOCK_STREAMS
+  const bool streamed = lay.streamed > 0;
+  if (streamed) stream_winograd(run, mine, transformed, count, words, products);
+#else
+  constexpr bool streamed = false;
+#endif
+  const std::uint8_t* const weights = streamed ? nullptr : run.weights();
   const Panels panels(task.out_count, kLanes, kMostVectors);
   alignas(64) std::int32_t sums[16 * kMostVectors * kLanes];
-  const std::ptrdiff_t zero_tap[1] = {0};
   for (int p = 0; p < panels.n; ++p) {
     const int v0 = panels.first(p), vectors = panels.first(p + 1) - v0;
-    const Pieces pieces(count, most_pixels(vectors));
-    const Multiply large = multiply_of<false>(vectors, pieces.size),
-                   small = multiply_of<false>(vectors, std::max(1, pieces.size - 1));
     const std::ptrdiff_t product_step = static_cast<std::ptrdiff_t>(count) * vectors * kLanes + kLanes;
-    const std::uint8_t* w = weights + panel_filters(v0, p, pairs);
-    if (run.fetcher && p == 0) run.fetcher->expect(36 * panels.n);
-    for (int i = 0; i < 36; ++i, w += filter_position_bytes(pairs, vectors, kLanes)) {
-      if (run.fetcher) run.fetcher->some();
-      for (int piece = 0, at = 0; piece < pieces.n; at += pieces.at(piece++)) {
-        const std::uint8_t* from[8];
-        for (int k = 0; k < pieces.at(piece); ++k)
-          from[k] =
-              reinterpret_cast<const std::uint8_t*>(transformed + i * lay.position + static_cast<std::int64_t>(at + k) * words);
-        (piece < pieces.large ? large : small)(w, from, zero_tap, 1, pairs,
-                                               products + i * product_step + static_cast<std::int64_t>(at) * vectors * kLanes);
-      }
+    const std::int32_t* made = products;  // of this panel
+    if (streamed) {
+      made += panel_products(v0, p, count);
+    } else {
+      if (run.fetcher && p == 0) run.fetcher->expect(36 * panels.n);
+      const Positions all{weights + panel_filters(v0, p, pairs),
+                          filter_position_bytes(pairs, vectors, kLanes),
+                          transformed,
+                          lay.position,
+                          words,
+                          products,
+                          product_step,
+                          pairs,
+                          count};
+      multiply_positions(all, vectors, run.fetcher);
     }
     for (int t = 0; t < count; ++t) {
       const int ty = (first + t) / across * 4, tx = (first + t) % across * 4;
       for (int j = 0; j < vectors; ++j)
-        inverse_tile(products + (static_cast<std::int64_t>(t) * vectors + j) * kLanes, product_step, sums + j * kLanes,
+        inverse_tile(made + (static_cast<std::int64_t>(t) * vectors + j) * kLanes, product_step, sums + j * kLanes,
                      vectors * kLanes);
       const int wide = std::min(4, s.output.width - tx), high = std::min(4, s.output.height - ty);
       std::uint8_t* const to =

@@ -70,13 +70,15 @@ void Loader::load_conv(Op& op, Row f, Row p) {
   const float* kernel = weights(p[ConvField::weights], codes ? (row * out.channels + 3) / 4 : row * out.channels, "weights");
   const float* bias = p[ConvField::bias] == -1 ? nullptr : weights(p[ConvField::bias], out.channels, "bias");
   op.bias = bias;
-  op.takes_constants = !codes && op.kernel_area == 1 && s.pad_h == 0 && s.pad_w == 0 && s.groups == 1 && bias != nullptr;
+  op.takes_constants = op.kernel_area == 1 && s.pad_h == 0 && s.pad_w == 0 && s.groups == 1 && (codes || bias != nullptr);
   if (op.keeps_list) {
-    check(!codes && op.knob < 0 && s.groups == in.channels && s.groups == out.channels && bias != nullptr,
-          "a convolution that keeps a list is depthwise, of planes, with a bias");
+    check(op.knob < 0 && s.groups == in.channels && s.groups == out.channels && bias != nullptr,
+          "a convolution that keeps a list is depthwise, with a bias");
     check(f[OpField::in2] == -1, "a convolution that keeps a list adds nothing");
     op.fill.resize(static_cast<std::size_t>(out.channels));
-    op_kernels(program_->machine.isa).apply(bias, out.channels, op.function, op.slope, op.fill.data());
+    const Isa isa = program_->machine.isa;
+    if (codes) find_constants(map_kernels(isa), bias, out.channels, op.function, op.slope, out.quantised, op.fill.data());
+    else op_kernels(isa).apply(bias, out.channels, op.function, op.slope, op.fill.data());
   }
   if (op.knob >= 0) {
     int& channels = program_->knob_channels[static_cast<std::size_t>(op.knob)];

@@ -35,8 +35,12 @@ std::vector<std::int64_t> find_bounds(const Program& program, const std::int32_t
         if (op.keeps_list) most = bound(op.in);
         if (op.in2 >= 0) most += bound(op.in2);
         break;
+      case OpKind::adaptive_pool: {
+        const Tensor& in = program.tensors[static_cast<std::size_t>(op.in)];
+        if (!in.filled || in.layout != Layout::pixels) most = bound(op.in);
+        break;
+      }
       case OpKind::pool:
-      case OpKind::adaptive_pool:
       case OpKind::scale:
       case OpKind::pack: most = bound(op.in); break;
       case OpKind::affine:

@@ -294,6 +294,9 @@ void Loader::check_constants(const Op& op) {
       break;
     }
     case OpKind::adaptive_pool:
+      // Means of codes are stored for every channel.
+      whole = at(op.in).whole || (any && at(op.in).layout == Layout::pixels);
+      break;
     case OpKind::pack: whole = at(op.in).whole; break;
     case OpKind::affine: whole = at(op.in).whole || !(op.passes_channels() || any); break;
     case OpKind::add: whole = at(op.in).whole || at(op.in2).whole; break;
@@ -310,7 +313,11 @@ void Loader::check_constants(const Op& op) {
     default: check(!any, "this kind of operation cannot read constants"); break;
   }
   Tensor& out = program_->tensors[static_cast<std::size_t>(op.out)];
-  check(!any || out.layout != Layout::pixels, "codes hold no constants");
+  const bool reads_codes = any && at(op.in).layout == Layout::pixels;
+  check(!any || reads_codes || out.layout != Layout::pixels, "constants of codes come from codes");
+  const bool known = op.kind == OpKind::conv || op.kind == OpKind::adaptive_pool ||
+                     (op.kind == OpKind::scale && op.function == Function::none && !filled(op.in2));
+  check(!reads_codes || known, "this kind of operation cannot read constants of codes");
   out.whole = whole;
   out.filled = fills && !whole;
 }

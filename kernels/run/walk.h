@@ -84,10 +84,12 @@ class Runtime::Walk {
   };
   Row with_constants(const Live& in, int channels, const float* stored);
   Row with_summaries(const Op& op, const Live& in);
+  Row with_code_summaries(const Op& op, const Live& in);
   const float* add_to_bias(const Op& op, const Live& in, const Outputs& outputs);
   void fill_affine(const Op& op);
   void fill_sum(const Op& op);
   void fill_product(const Op& op, const float* by_channel);
+  void scale_constants(const Op& op);
   void spread(const Op& op);
   float* own_fill(int t) { return context_.fills.data() + runtime_.list_offsets_[static_cast<std::size_t>(t)]; }
   // Operations that read or write quantised maps (walk_codes.cpp).

@@ -92,6 +92,7 @@ bool Runtime::Walk::conv_codes(const Op& op) {
   if (!choose_outputs(op, own_list(op.out), outputs)) return false;
   out.list = outputs.list;
   out.count = outputs.count;
+  if (op.keeps_list) out.fill = op.fill.data();
   const int wanted = runtime_.wanted_summaries_[static_cast<std::size_t>(op.out)];
   const bool sums = wanted == static_cast<int>(Summary::l1);
   Int8Task task{bytes_of(op.in),
@@ -105,7 +106,8 @@ bool Runtime::Walk::conv_codes(const Op& op) {
                 team_ == nullptr ? 1 : team_->threads(),
                 sums ? context_.merged.data() : nullptr,
                 nullptr,
-                0};
+                0,
+                in.fill};
   if (op.layer >= 0 && (macs_ || active_)) note_conv(op, int8_macs(*op.int8, task), outputs.count);
   decide_int8(*op.int8, task);
   if (algorithms_ && op.layer >= 0) algorithms_[op.layer] = algorithm_number(*task.algorithm);
@@ -162,10 +164,19 @@ void Runtime::Walk::average_codes(const Op& op) {
   Live& out = live(op.out);
   out.list = in.list;
   out.count = in.count;
-  const float area = static_cast<float>(static_cast<std::int64_t>(from.shape.height) * from.shape.width);
+  const std::int64_t pixels = static_cast<std::int64_t>(from.shape.height) * from.shape.width;
+  const auto mean = [&](std::int64_t sum) { return static_cast<float>(sum) * from.quantised.scale / static_cast<float>(pixels); };
+  const CodeSums* const sums = context_.code_sums.data();
   maps_.sum(codes_of(op.in), 0, in.count, true, context_.code_sums.data());
-  for (int p = 0; p < in.count; ++p)
-    out.data[p] = static_cast<float>(context_.code_sums[static_cast<std::size_t>(p)].sum) * from.quantised.scale / area;
+  if (in.fill == nullptr) {
+    for (int p = 0; p < in.count; ++p) out.data[p] = mean(sums[p].sum);
+    return;
+  }
+  make_dense(op.out);
+  for (int c = 0, p = 0; c < from.channels; ++c) {
+    const bool stored = p < in.count && in.list[p] == c;
+    out.data[c] = mean(stored ? sums[p++].sum : pixels * static_cast<std::int64_t>(in.fill[c]));
+  }
 }
 
 // `count` terms (one or two) to `channels` channels of the result, the first of which is its list's number `first`.
@@ -284,6 +295,7 @@ bool Runtime::Walk::scale_codes(const Op& op) {
     factors[out.count++] = by.data[q];
   }
   if (!kernels_.all_finite(factors, out.count)) return false;
+  if (in.fill) scale_constants(op);
   start_codes(op.out);
   const Term term{op.in, in.list, factors};
   combine(op, &term, 1, nullptr, 0, out.count);

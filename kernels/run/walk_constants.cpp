@@ -44,11 +44,38 @@ Runtime::Walk::Row Runtime::Walk::with_constants(const Live& in, int channels, c
 
 Runtime::Walk::Row Runtime::Walk::with_summaries(const Op& op, const Live& in) {
   const Tensor& t = tensor(op.in);
+  if (in.fill && t.layout == Layout::pixels) return with_code_summaries(op, in);
   const double area = static_cast<double>(t.shape.height) * t.shape.width;
   const Row row = with_constants(in, t.channels, summaries(op, in));
   for (int p = in.count; p < row.count; ++p)
     context_.constants[static_cast<std::size_t>(p)] = summary_of_constant(row.x[p], op.summary, area);
   return row;
+}
+
+// The same of codes, in the order of the channels, so that the sum is what it would be if all of them were stored.
+Runtime::Walk::Row Runtime::Walk::with_code_summaries(const Op& op, const Live& in) {
+  const Tensor& t = tensor(op.in);
+  const std::int64_t area = static_cast<std::int64_t>(t.shape.height) * t.shape.width;
+  const float* const stored = summaries(op, in);
+  float* const x = context_.constants.data();
+  std::int32_t* const list = context_.merged.data();
+  int n = 0;
+  for (int c = 0, p = 0; c < t.channels; ++c) {
+    if (p < in.count && in.list[p] == c) {
+      x[n] = stored[p++];
+    } else {
+      const std::int64_t value = static_cast<std::int64_t>(in.fill[c]), magnitude = std::abs(value);
+      if (value == 0) continue;
+      CodeSums all;
+      all.sum = area * value;
+      all.magnitude = area * magnitude;
+      all.squares = area * value * value;
+      all.most = static_cast<std::int32_t>(magnitude);
+      x[n] = summary_of(all, op.summary, area, t.quantised.scale);
+    }
+    list[n++] = c;
+  }
+  return {x, list, n};
 }
 
 // The bias of a 1x1 convolution together with what the constants of its input contribute, for the outputs that are computed.
@@ -90,6 +117,22 @@ void Runtime::Walk::fill_product(const Op& op, const float* by_channel) {
   const float* const from = live(op.in).fill;
   float* const fill = own_fill(op.out);
   for (int c = 0; c < tensor(op.out).channels; ++c) fill[c] = from[c] * by_channel[c];
+  live(op.out).fill = fill;
+}
+
+// Of codes: what their product with one factor a channel makes of constants (docs/int8.md).
+void Runtime::Walk::scale_constants(const Op& op) {
+  const Quantised from = tensor(op.in).quantised, to = tensor(op.out).quantised;
+  const Live &in = live(op.in), &by = live(op.in2);
+  float* const fill = own_fill(op.out);
+  const float inverse = 1.0f / to.scale, low = static_cast<float>(-to.zero), high = static_cast<float>(255 - to.zero);
+  for (int c = 0, q = 0; c < tensor(op.out).channels; ++c) {
+    while (q < by.count && by.list[q] < c) ++q;
+    const float factor = q < by.count && by.list[q] == c ? by.data[q] : 0.0f;
+    const float k = from.scale * factor * inverse, y = in.fill[c] * k;
+    const float above = y > low ? y : low;
+    fill[c] = std::nearbyint(above < high ? above : high);
+  }
   live(op.out).fill = fill;
 }
 

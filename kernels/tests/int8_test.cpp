@@ -33,6 +33,7 @@ struct Case {
   std::vector<float> scales, bias, gain;
   std::vector<std::int32_t> in, out;
   std::vector<std::uint8_t> input;
+  std::vector<float> constants;  // 1x1: of the inputs that the list leaves out
 };
 
 Int8Shape random_shape() {
@@ -40,6 +41,7 @@ Int8Shape random_shape() {
   const int kind = between(0, 9);
   s.kernel_h = between(1, 4);
   s.kernel_w = between(1, 4);
+  if (kind == 6) s.kernel_h = s.kernel_w = 1;
   if (kind < 4) s.kernel_h = s.kernel_w = 3;
   s.stride_h = kind < 3 ? 1 : between(1, 3);
   s.stride_w = kind < 3 ? 1 : between(1, 3);
@@ -47,6 +49,11 @@ Int8Shape random_shape() {
   s.dilation_w = kind < 5 ? 1 : between(1, 2);
   s.in_channels = kind == 9 ? between(1, 4) : between(5, 90);
   s.out_channels = between(5, 90);
+  if (kind < 4 && between(0, 14) == 0) {
+    // Wide enough for weights that are gathered in several pieces of rows.
+    s.in_channels = between(200, 400);
+    s.out_channels = between(150, 260);
+  }
   if (kind == 7) s.groups = s.out_channels = s.in_channels = between(5, 60);
   if (kind == 8) {
     s.groups = between(2, 5);
@@ -73,7 +80,7 @@ Case random_case() {
   Case c;
   const Int8Shape& s = c.shape = random_shape();
   c.weights.resize(static_cast<std::size_t>(s.out_channels * (s.in_channels / s.groups) * s.kernel_h * s.kernel_w));
-  const int most = between(1, 127);
+  const int most = between(1, s.in_channels > 100 ? 20 : 127);  // sums that Winograd can hold
   for (std::int8_t& w : c.weights) w = static_cast<std::int8_t>(between(-most, most));
   c.scales.resize(static_cast<std::size_t>(s.out_channels));
   c.bias.resize(c.scales.size());
@@ -90,6 +97,10 @@ Case random_case() {
   for (std::uint8_t& q : c.input) q = static_cast<std::uint8_t>(g_random());
   if (between(0, 9) == 0) std::fill(c.input.begin(), c.input.end(), std::uint8_t{255});
   fill_padding(c.input.data(), s.input, bytes, s.in.zero);
+  if (s.kernel_h * s.kernel_w == 1 && s.groups == 1 && s.in_channels > kImageChannels && between(0, 1)) {
+    c.constants.resize(static_cast<std::size_t>(s.in_channels));
+    for (float& x : c.constants) x = static_cast<float>(between(-s.in.zero, 255 - s.in.zero));
+  }
   return c;
 }
 
@@ -160,6 +171,7 @@ bool check(const Case& c, const Int8Kernels& kernels, const Int8Algorithm* algor
                 sums.data(),
                 nullptr,
                 0,
+                c.constants.empty() ? nullptr : c.constants.data(),
                 nullptr};
   // What is fetched for later changes nothing.
   const Int8Fetch later[] = {{c.input.data(), 40, c.out.data(), out_count}, {c.input.data(), 200, nullptr, 3}};
@@ -180,10 +192,14 @@ bool check(const Case& c, const Int8Kernels& kernels, const Int8Algorithm* algor
     const int o = c.out[static_cast<std::size_t>(p)];
     float k = c.scales[static_cast<std::size_t>(o)], b = c.bias[static_cast<std::size_t>(o)];
     if (with_gain) k *= c.gain[static_cast<std::size_t>(p)], b *= c.gain[static_cast<std::size_t>(p)];
-    std::int64_t total = 0;
+    std::int64_t total = 0, constant = 0;
+    for (std::size_t channel = 0; channel < c.constants.size(); ++channel)
+      if (!std::binary_search(c.in.begin(), c.in.end(), static_cast<std::int32_t>(channel)))
+        constant +=
+            static_cast<std::int64_t>(c.constants[channel]) * c.weights[static_cast<std::size_t>(o) * c.constants.size() + channel];
     for (int y = 0; y < s.output.height; ++y)
       for (int x = 0; x < s.output.width; ++x) {
-        std::int64_t sum = 0;
+        std::int64_t sum = constant;
         for (int q = 0; q < in_count; ++q) {
           const int channel = c.in[static_cast<std::size_t>(q)];
           if (channel / in != o / out) continue;

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from penstock.engine.constants import carry_lists
+from penstock.engine.constants import carry_code_lists, carry_lists
 from penstock.engine.encode import encode
 from penstock.engine.fuse import fold_sum, foldable_sums, fuse
 from penstock.engine.layout import Placement, place
@@ -72,6 +72,7 @@ def build_program(
         carry_lists(steps)
         return steps, encode(steps, _fit(steps))
     float_steps = quantise(steps, ranges, (*ranges.keep_float, *keep_float))
+    carry_code_lists(steps)
     program = encode(steps, place(steps))
     return steps, replace(program, precision="int8", float_steps=tuple(float_steps.items()))
 

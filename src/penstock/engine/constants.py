@@ -65,6 +65,43 @@ def carry_lists(network: Network) -> None:
     network.steps = steps
 
 
+def carry_code_lists(network: Network) -> None:
+    """The same of an int8 network, in place, where nothing but what reads constants of codes follows.
+
+    Constants are codes too, and a 1×1 convolution adds whole numbers for them, so results stay the same to
+    the bit: docs/int8.md.
+    """
+    readers = network.readers()
+    rests: dict[int, Rest] = {}
+    for step in network.steps:
+        if isinstance(step, Conv) and step.quantised is not None and is_depthwise(step):
+            before = rests[step.inputs[0]]
+            if before is Rest.ZEROS and _reads_code_constants(network, readers, step.output):
+                step.keeps_list = True
+                step.bias = np.zeros(len(step.weights), np.float32) if step.bias is None else step.bias
+        rest = _rest(step, [rests[source] for source in step.inputs])
+        if isinstance(step, AdaptivePool) and rest is Rest.CONSTANTS:
+            rest = Rest.NOTHING
+        rests[step.output] = rest
+        if step.output >= 0:
+            network.values[step.output].filled = rest is Rest.CONSTANTS
+
+
+def _reads_code_constants(network: Network, readers: dict[int, list[Step]], value: int) -> bool:
+    """Whether everybody who reads a value can do with constants of codes (kernels/run/program.cpp)."""
+    for step in readers.get(value, []):
+        if isinstance(step, Conv):
+            fits = step.quantised is not None and _reads_constants(network, step, step.inputs.index(value))
+        elif isinstance(step, AdaptivePool):
+            fits = not network.values[step.output].planes and step.kind == "average"
+        else:
+            fits = isinstance(step, Scale) and step.inputs.index(value) == 0
+            fits = fits and _reads_code_constants(network, readers, step.output)
+        if not fits:
+            return False
+    return value in readers
+
+
 def is_depthwise(step: Conv) -> bool:
     """Whether each output reads one input, its own, and no gate chooses among them."""
     outputs, per_group = step.weights.shape[:2]

@@ -1,0 +1,151 @@
+// How the scratch of an int8 convolution is laid out, and how much a task may need.
+#include <algorithm>
+
+#include "int8/kernels.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t kDirectBytes = 160 << 10;     // widened input of a unit
+constexpr int kFewPixels = 48, kMostPixels = 1024;  // of a direct unit, unless one row has more
+// Weights are gathered piece by piece where all of them would take more than this.
+constexpr std::size_t kStreamBytes = 64 << 10;
+// The same of weights that the plan could keep packed, at eight times the memory of Winograd's filters.
+constexpr std::size_t kStreamPacked = 4 << 20;
+constexpr std::size_t kStreamRows = 256 << 10;  // of compacted rows
+
+// Whether weights of more than kStreamBytes are gathered piece by piece (stream.inl).
+bool may_stream(const Int8Plan& plan, const Int8Algorithm* algorithm, int threads) {
+  return plan.kernels->streams && threads == 1 && plan.shape.groups == 1 && !plan.image_rows && algorithm->few_users &&
+         algorithm->few_users(plan);
+}
+
+// How many pairs of inputs are compacted together then.
+int stream_pairs(const Int8Plan& plan, int in_count, int out_count) {
+  const int piece = stream_piece(plan.taps), pairs = (in_count + 1) / 2;
+  const std::size_t pair = 2 * static_cast<std::size_t>(plan.taps) * static_cast<std::size_t>(stream_pitch(out_count));
+  return std::min(std::max(static_cast<int>(kStreamRows / pair) / piece, 1) * piece, pairs);
+}
+
+// Vectors of outputs: those of each group begin a vector of their own, unless groups are mixed.
+int vector_count(const Int8Plan& plan, const Int8Algorithm* algorithm, int out_count) {
+  const Int8Shape& s = plan.shape;
+  const int lanes = plan.kernels->lanes;
+  if (s.groups == 1 || algorithm->mixes_groups) return (out_count + lanes - 1) / lanes;
+  return s.groups * ((s.out_channels / s.groups + lanes - 1) / lanes);
+}
+
+// Where a task's weights come from: gathered before they are multiplied, the plan's own, or piece by piece.
+enum class Weights { gathered, packed, streamed };
+
+Int8Scratch lay_out_as(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads,
+                       Weights weights) {
+  const Int8Shape& s = plan.shape;
+  const Int8Kernels& k = *plan.kernels;
+  Int8Scratch lay{};
+  Int8Room room;
+  lay.vectors = vector_count(plan, algorithm, out_count);
+  const std::size_t lanes = static_cast<std::size_t>(lay.vectors) * static_cast<std::size_t>(k.lanes);
+  const std::size_t taps = static_cast<std::size_t>(plan.taps);
+  const std::size_t blocks =
+      algorithm->mixes_groups ? 0 : static_cast<std::size_t>(s.groups) * static_cast<std::size_t>(plan.row / 16);
+  lay.groups = room.take(sizeof(Int8Group) * static_cast<std::size_t>(s.groups));
+  lay.masks = room.take(16 * blocks);
+  lay.starts = room.take(4 * blocks);
+  lay.places = room.take(algorithm->mixes_groups ? 4 * static_cast<std::size_t>(out_count) : 0);
+  lay.mul = room.take(4 * lanes);
+  lay.add = room.take(4 * lanes);
+  lay.init = room.take(4 * lanes);
+  lay.totals = room.take(plan.taps == 1 ? 4 * static_cast<std::size_t>(plan.row) : 0);
+  lay.weights = room.take(weights == Weights::gathered ? algorithm->weight_bytes(plan, in_count, lay.vectors) : 0);
+  lay.thread = room.taken();
+  lay.sums = room.take(4 * lanes) - lay.thread;
+  if (weights == Weights::streamed) {
+    lay.streamed = stream_pairs(plan, in_count, out_count);
+    const int piece = std::min(stream_piece(plan.taps), lay.streamed);
+    lay.rows =
+        room.take(2 * static_cast<std::size_t>(lay.streamed) * taps * static_cast<std::size_t>(stream_pitch(out_count)) + 64) -
+        lay.thread;
+    lay.panel = room.take(algorithm->weight_bytes(plan, 2 * piece, k.most_vectors)) - lay.thread;
+  } else {
+    lay.rows =
+        room.take(static_cast<std::size_t>(std::max(4, k.group)) * taps * static_cast<std::size_t>(compacted_pitch(plan.row))) -
+        lay.thread;
+  }
+  algorithm->lay_out(plan, in_count, out_count, threads, room, lay);
+  lay.thread_size = room.taken() - lay.thread;
+  lay.total = lay.thread + static_cast<std::size_t>(threads) * lay.thread_size;
+  return lay;
+}
+
+}  // namespace
+
+bool has_packed(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count) {
+  return plan.packed_for == algorithm && all_active(plan, in_count, out_count);
+}
+
+bool streams(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads) {
+  const std::size_t bytes = algorithm->weight_bytes(plan, in_count, vector_count(plan, algorithm, out_count));
+  return may_stream(plan, algorithm, threads) &&
+         bytes > (has_packed(plan, algorithm, in_count, out_count) ? kStreamPacked : kStreamBytes);
+}
+
+Int8Scratch lay_out(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads) {
+  Weights weights = Weights::gathered;
+  if (streams(plan, algorithm, in_count, out_count, threads)) weights = Weights::streamed;
+  else if (has_packed(plan, algorithm, in_count, out_count)) weights = Weights::packed;
+  return lay_out_as(plan, algorithm, in_count, out_count, threads, weights);
+}
+
+void lay_out_rows(const Int8Plan& plan, int threads, bool copies, std::size_t pixel, Int8Room& room, Int8Scratch& lay) {
+  const Int8Shape& s = plan.shape;
+  const std::size_t row = pixel * static_cast<std::size_t>(s.input.pitch());
+  const int height = s.output.height, reach = (s.kernel_h - 1) * s.dilation_h + 1;
+  int rows = static_cast<int>(std::clamp<std::int64_t>(
+      (static_cast<std::int64_t>(kDirectBytes / std::max<std::size_t>(1, row)) - reach) / s.stride_h + 1, 1, height));
+  while (rows < height && rows * s.output.width < kFewPixels) ++rows;
+  while (rows > 1 && rows * s.output.width > kMostPixels) --rows;
+  if (threads > 1) rows = std::min(rows, std::max(1, (height + 2 * threads - 1) / (2 * threads)));
+  if (lay.streamed > 0) rows = height;
+  lay.row_units = (height + rows - 1) / rows;
+  lay.unit_rows = (height + lay.row_units - 1) / lay.row_units;
+  lay.row_units = (height + lay.unit_rows - 1) / lay.unit_rows;
+  lay.panel_units = 1;
+  if (threads > 1 && s.groups == 1 && lay.unit_rows * s.output.width < kFewPixels) {
+    // Few pixels: threads divide the outputs instead.
+    lay.unit_rows = height;
+    lay.row_units = 1;
+    lay.panel_units = std::clamp((lay.vectors + plan.kernels->most_vectors - 1) / plan.kernels->most_vectors, 1, 4 * threads);
+  }
+  const std::size_t input_rows = static_cast<std::size_t>((lay.unit_rows - 1) * s.stride_h + reach);
+  lay.pixels = room.take(copies ? input_rows * row + pixel * static_cast<std::size_t>(s.pad_w + 1) + 256 : 0) - lay.thread;
+  const std::size_t pixels = static_cast<std::size_t>(lay.unit_rows) * static_cast<std::size_t>(s.output.width);
+  lay.sources = room.take(sizeof(void*) * pixels) - lay.thread;
+  lay.targets = room.take(sizeof(void*) * pixels) - lay.thread;
+}
+
+std::size_t most_row_bytes(const Int8Plan& plan, const Int8Scratch& lay) {
+  return std::max(lay.thread_size, lay.pixels + std::max(kDirectBytes, lay.sources - lay.pixels) + 1024) +
+         2 * sizeof(void*) * static_cast<std::size_t>(std::max(kMostPixels, plan.shape.output.width));
+}
+
+std::size_t int8_scratch(const Int8Plan& plan, int in_count, int out_count, int threads) {
+  std::size_t most = 0;
+  for (const Int8Algorithm* algorithm : plan.ready) {
+    // A run with fewer channels has no packed weights, and takes more rows or tiles at a time, up to the limits above; on one
+    // thread its units are larger.
+    for (int members : {1, threads}) {
+      const Int8Scratch lay = lay_out_as(plan, algorithm, in_count, out_count, members, Weights::packed);
+      const std::size_t weights = algorithm->weight_bytes(plan, in_count, lay.vectors);
+      const bool streamed = may_stream(plan, algorithm, members) && weights > kStreamBytes;
+      const std::size_t shared = lay.thread + round_bytes(streamed ? kStreamBytes : weights);
+      most = std::max(most, shared + static_cast<std::size_t>(members) * round_bytes(algorithm->most_thread_bytes(plan, lay)));
+      // Fewer outputs leave room for the rows of more inputs.
+      if (streamed)
+        most = std::max(most, lay_out_as(plan, algorithm, in_count, out_count, 1, Weights::streamed).total + kStreamRows);
+    }
+  }
+  return most;
+}
+
+}  // namespace penstock

@@ -1,0 +1,61 @@
+// Winograd's products without a call for every position and few tiles, and for weights that are gathered piece by piece.
+
+template <int kVectors, int kLarge, bool kMore>
+static void multiply_pieces(const Positions& m, const Pieces& pieces, Int8Fetcher* fetcher) {
+  const std::ptrdiff_t zero_tap[1] = {0};
+  const std::uint8_t* w = m.weights;
+  for (int i = 0; i < 36; ++i, w += m.weight_step) {
+    if (fetcher) fetcher->some();
+    const std::int16_t* from = m.tiles + i * m.position;
+    std::int32_t* to = m.products + i * m.product_step;
+    const auto some = [&](auto tiles) {
+      constexpr int kTiles = decltype(tiles)::value;
+      const std::uint8_t* at[kTiles];
+      for (int k = 0; k < kTiles; ++k) at[k] = reinterpret_cast<const std::uint8_t*>(from + k * m.words);
+      multiply_add<false, kVectors, kTiles, kMore>(w, at, zero_tap, 1, m.pairs, to);
+      from += kTiles * m.words;
+      to += kTiles * kVectors * kLanes;
+    };
+    for (int piece = 0; piece < pieces.n; ++piece)
+      if (piece < pieces.large) some(std::integral_constant<int, kLarge>());
+      else some(std::integral_constant<int, (kLarge > 1 ? kLarge - 1 : 1)>());
+  }
+}
+
+template <int kVectors, bool kMore>
+static void multiply_vectors(const Positions& m, Int8Fetcher* fetcher) {
+  using Run = void (*)(const Positions&, const Pieces&, Int8Fetcher*);
+  static constexpr Run kTable[8] = {multiply_pieces<kVectors, 1, kMore>, multiply_pieces<kVectors, 2, kMore>,
+                                    multiply_pieces<kVectors, 3, kMore>, multiply_pieces<kVectors, 4, kMore>,
+                                    multiply_pieces<kVectors, 5, kMore>, multiply_pieces<kVectors, 6, kMore>,
+                                    multiply_pieces<kVectors, 7, kMore>, multiply_pieces<kVectors, 8, kMore>};
+  const Pieces pieces(m.count, most_pixels(kVectors));
+  kTable[pieces.size - 1](m, pieces, fetcher);
+}
+
+// more: added to the products that are there.
+static void multiply_positions(const Positions& m, int vectors, Int8Fetcher* fetcher, bool more = false) {
+  static_assert(kMostVectors == 2);
+  if (vectors == 2) (more ? multiply_vectors<2, true> : multiply_vectors<2, false>)(m, fetcher);
+  else (more ? multiply_vectors<1, true> : multiply_vectors<1, false>)(m, fetcher);
+}
+
+PENSTOCK_INLINE std::ptrdiff_t panel_products(int v0, int p, int count);
+
+static void stream_winograd(const Int8Run& run, std::uint8_t* mine, const std::int16_t* tiles, int count, int words,
+                            std::int32_t* products) {
+  const Panels panels(run.task.out_count, kLanes, kMostVectors);
+  stream_weights(run, mine, true, 36 * panels.n, [&](int p, const std::uint8_t* weights, int first, int pairs) {
+    const int v0 = panels.first(p), vectors = panels.first(p + 1) - v0;
+    const Positions some{weights,
+                         filter_position_bytes(pairs, vectors, kLanes),
+                         tiles + 2 * first,
+                         run.lay.position,
+                         words,
+                         products + panel_products(v0, p, count),
+                         static_cast<std::ptrdiff_t>(count) * vectors * kLanes + kLanes,
+                         pairs,
+                         count};
+    multiply_positions(some, vectors, run.fetcher, first > 0);
+  });
+}
