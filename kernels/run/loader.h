@@ -47,6 +47,7 @@ class Loader {
   void load_kind(Op& op, Row f, Row p);
   void check_codes(Op& op);
   void check_constants(const Op& op);
+  void check_pixels(Op& op);
   void load_conv(Op& op, Row f, Row p);
   void load_listed(Op& op, Row f, Row p);
   void plan_later(std::int64_t size, std::function<std::string(Op&)> plan);
