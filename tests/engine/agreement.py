@@ -7,7 +7,9 @@ winners and losers (or of zero or the layer's threshold, where being computed at
 layer's largest saliency.
 
 PyTorch computes in double precision: in single precision its own error passes the tolerance now and then (a
-sum that nearly cancels; 1.6e-4 where the engine was off by 3e-6).
+sum that nearly cancels; 1.6e-4 where the engine was off by 3e-6). Some random networks enlarge every rounding
+error, whoever computes them: in one, PyTorch's single precision was 1.9e-3 off and the engine 1.1e-3. There
+the engine may be a few times as far off as PyTorch's single precision is.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from penstock.gating import gated_layers
 
 NEAR = 1e-5
 TOLERANCE = 1e-4
+TIMES_ROUNDING = 4.0
+MOST = 1e-2  # no network is excused beyond this
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,9 @@ def assert_agreement(network: nn.Module, engine: Engine, images: Tensor, text: s
     exact, exact_images = copy.deepcopy(network).double(), images.double()
     with torch.no_grad():
         wanted = exact(exact_images).numpy()
+        single = copy.deepcopy(network)(images).numpy()
+    scales = np.maximum(np.abs(wanted).reshape(len(wanted), -1).max(axis=1, initial=0.0), 1e-3)
+    allowed = min(max(TOLERANCE, TIMES_ROUNDING * _largest_error(single, wanted, scales)), MOST)
     record = engine.record(images)
     np.testing.assert_array_equal(
         record.outputs, engine(images).numpy(), err_msg="recording changes the result"
@@ -61,11 +68,17 @@ def assert_agreement(network: nn.Module, engine: Engine, images: Tensor, text: s
     assert np.isfinite(wanted).all()
     counts = account(exact, exact_images).image_macs.numpy()
     for image in np.flatnonzero(~excused):
-        scale = max(float(np.abs(wanted[image]).max()), 1e-3)
-        error = float(np.abs(record.outputs[image] - wanted[image]).max()) / scale
-        assert error <= TOLERANCE, f"image {image}: relative error {error:.2e} in {text}"
+        one = slice(image, image + 1)
+        error = _largest_error(record.outputs[one], wanted[one], scales[one])
+        assert error <= allowed, f"image {image}: relative error {error:.2e} over {allowed:.0e} in {text}"
         assert record.macs[image].sum() == counts[image], f"image {image}: MACs of {text}"
     return Agreement(len(images), int(excused.sum()))
+
+
+def _largest_error(ours: np.ndarray, wanted: np.ndarray, scales: np.ndarray) -> float:
+    """The largest difference of any image, relative to that image's scale."""
+    differences = np.abs(ours - wanted).reshape(len(wanted), -1).max(axis=1, initial=0.0)
+    return float((differences / scales).max(initial=0.0))
 
 
 def _near_tie(
