@@ -1,4 +1,4 @@
-// Reads a program's numbers into typed records and refuses what makes no sense (private to program.cpp and loader_conv.cpp).
+// Reads a program's numbers into typed records and refuses what makes no sense (private to program.cpp and the files loader_*.cpp).
 #pragma once
 #include <functional>
 #include <string>
@@ -47,6 +47,26 @@ class Loader {
   void load_kind(Op& op, Row f, Row p);
   void check_codes(Op& op);
   void check_constants(const Op& op);
+  // Kernel, stride, padding and dilation of a convolution, which must lead from one map's size to the other's.
+  template <typename Field, typename Shape>
+  void read_window(Shape& s, const Tensor& in, const Tensor& out, Row p) const {
+    s.kernel_h = number(p[Field::kernel_h], 1, kMaxSide, "kernel");
+    s.kernel_w = number(p[Field::kernel_w], 1, kMaxSide, "kernel");
+    s.stride_h = number(p[Field::stride_h], 1, kMaxSide, "stride");
+    s.stride_w = number(p[Field::stride_w], 1, kMaxSide, "stride");
+    s.pad_h = number(p[Field::pad_h], 0, in.shape.halo, "padding");
+    s.pad_w = number(p[Field::pad_w], 0, in.shape.halo, "padding");
+    s.dilation_h = number(p[Field::dilation_h], 1, kMaxSide, "dilation");
+    s.dilation_w = number(p[Field::dilation_w], 1, kMaxSide, "dilation");
+    check(p[Field::dilation_h] * (p[Field::kernel_h] - 1) <= kMaxSide * 2 &&
+              p[Field::dilation_w] * (p[Field::kernel_w] - 1) <= kMaxSide * 2,
+          "kernel too wide");
+    s.input = in.shape;
+    s.output = out.shape;
+    check(conv_output_size(in.shape.height, s.kernel_h, s.stride_h, s.pad_h, s.dilation_h) == out.shape.height &&
+              conv_output_size(in.shape.width, s.kernel_w, s.stride_w, s.pad_w, s.dilation_w) == out.shape.width,
+          "the result has another size");
+  }
   void load_conv(Op& op, Row f, Row p);
   void load_listed(Op& op, Row f, Row p);
   void plan_later(std::int64_t size, std::function<std::string(Op&)> plan);

@@ -40,24 +40,9 @@ void Loader::load_conv(Op& op, Row f, Row p) {
   s.element = in.element;
   s.in_channels = in.channels;
   s.out_channels = out.channels;
-  s.kernel_h = number(p[ConvField::kernel_h], 1, kMaxSide, "kernel");
-  s.kernel_w = number(p[ConvField::kernel_w], 1, kMaxSide, "kernel");
-  s.stride_h = number(p[ConvField::stride_h], 1, kMaxSide, "stride");
-  s.stride_w = number(p[ConvField::stride_w], 1, kMaxSide, "stride");
-  s.pad_h = number(p[ConvField::pad_h], 0, in.shape.halo, "padding");
-  s.pad_w = number(p[ConvField::pad_w], 0, in.shape.halo, "padding");
-  s.dilation_h = number(p[ConvField::dilation_h], 1, kMaxSide, "dilation");
-  s.dilation_w = number(p[ConvField::dilation_w], 1, kMaxSide, "dilation");
+  read_window<ConvField>(s, in, out, p);
   s.groups = number(p[ConvField::groups], 1, in.channels, "groups");
   check(in.channels % s.groups == 0 && out.channels % s.groups == 0, "groups do not divide the channels");
-  check(p[ConvField::dilation_h] * (p[ConvField::kernel_h] - 1) <= kMaxSide * 2 &&
-            p[ConvField::dilation_w] * (p[ConvField::kernel_w] - 1) <= kMaxSide * 2,
-        "kernel too wide");
-  s.input = in.shape;
-  s.output = out.shape;
-  check(conv_output_size(in.shape.height, s.kernel_h, s.stride_h, s.pad_h, s.dilation_h) == out.shape.height &&
-            conv_output_size(in.shape.width, s.kernel_w, s.stride_w, s.pad_w, s.dilation_w) == out.shape.width,
-        "the result has another size");
   check(static_cast<int>(op.function) < kActivationCount, "function");
   s.activation = static_cast<Activation>(op.function);
   s.leaky_slope = op.slope;

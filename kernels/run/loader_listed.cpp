@@ -11,22 +11,7 @@ void Loader::load_listed(Op& op, Row f, Row p) {
   ListedShape s;
   s.in_channels = in.channels;
   s.out_channels = out.channels;
-  s.kernel_h = number(p[ListedField::kernel_h], 1, kMaxSide, "kernel");
-  s.kernel_w = number(p[ListedField::kernel_w], 1, kMaxSide, "kernel");
-  s.stride_h = number(p[ListedField::stride_h], 1, kMaxSide, "stride");
-  s.stride_w = number(p[ListedField::stride_w], 1, kMaxSide, "stride");
-  s.pad_h = number(p[ListedField::pad_h], 0, in.shape.halo, "padding");
-  s.pad_w = number(p[ListedField::pad_w], 0, in.shape.halo, "padding");
-  s.dilation_h = number(p[ListedField::dilation_h], 1, kMaxSide, "dilation");
-  s.dilation_w = number(p[ListedField::dilation_w], 1, kMaxSide, "dilation");
-  check(p[ListedField::dilation_h] * (p[ListedField::kernel_h] - 1) <= kMaxSide * 2 &&
-            p[ListedField::dilation_w] * (p[ListedField::kernel_w] - 1) <= kMaxSide * 2,
-        "kernel too wide");
-  s.input = in.shape;
-  s.output = out.shape;
-  check(conv_output_size(in.shape.height, s.kernel_h, s.stride_h, s.pad_h, s.dilation_h) == out.shape.height &&
-            conv_output_size(in.shape.width, s.kernel_w, s.stride_w, s.pad_w, s.dilation_w) == out.shape.width,
-        "the result has another size");
+  read_window<ListedField>(s, in, out, p);
   const std::int64_t row = p[ListedField::kernel_h] * p[ListedField::kernel_w] * in.channels;
   check(row <= INT_MAX, "kernel");
   const float* const kernel = weights(p[ListedField::weights], row * out.channels, "weights");
