@@ -58,7 +58,7 @@ class Options:
 
     networks: str = ",".join(FAMILIES)
     densities: str = "1.0,0.7,0.5,0.3"
-    against: str = "onnxruntime,openvino,openvino-installed,int8"
+    against: str = "onnxruntime,openvino,int8"
     seconds: float = 10.0
     """About how long each network is measured."""
     calibration: int = 8

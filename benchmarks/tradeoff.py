@@ -43,7 +43,7 @@ class Options:
 
     densities: str = "1.0,0.7,0.5,0.4,0.3"
     """Of the network for all densities."""
-    against: str = "torch,onnxruntime,openvino,openvino-installed,int8"
+    against: str = "torch,onnxruntime,openvino,int8"
     data: str = "cifar10"
     """cifar10 (the 10,000 test images) or sample (the embedded 1,000)."""
     calibration: int = 64

@@ -16,6 +16,8 @@ import pytest
 from rich.console import Console
 
 from penstock.cli.main import _COMMANDS, main
+from penstock.measuring.contest import Contest, Entry
+from penstock.reporting.contest_table import contest_table
 from penstock.reporting.tables import Column, Table, to_rich, word
 from penstock.reporting.terminal import print_table
 
@@ -176,6 +178,26 @@ def test_tables_break_no_word_however_narrow_the_terminal(
     said = capsys.readouterr().out
     for whole in ("onnxruntime-int8", "12.345", "milliseconds", *reason.split()):
         assert whole in said
+
+
+def test_a_contest_fits_eighty_columns_and_breaks_no_name(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [
+        "onnxruntime",
+        "openvino-installed",
+        "onnxruntime-int8",
+        "penstock d = 0.5",
+        "penstock int8 d = 0.7",
+    ]
+    entries = [Entry(name, "float32", 0.5, 4.643, 129.31, 215.6, 174.3e6, 75.0) for name in names]
+    dense = [
+        Entry("torch", one, None, 45.6, 50.1, 22.0, 174.3e6, 7.0, "", 0.969) for one in ("int8", "float32")
+    ]
+    contest = Contest("m_cifarnet", 1, 1, "avx2", 92.0, (*dense, *entries), {})
+    print_table(Console(width=80), to_rich(contest_table(contest)))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for name in (*names[:-1], "penstock d = 0.7"):
+        assert any(name in line and "4.64" in line and "174.3M" in line for line in lines), name
 
 
 def test_what_stands_in_brackets_is_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

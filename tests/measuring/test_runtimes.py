@@ -13,6 +13,7 @@ import torch
 from tests.measuring.test_densities import small
 
 from penstock import datasets, zoo
+from penstock.cli import bench, demo, report
 from penstock.cli.main import main
 from penstock.errors import InputError
 from penstock.measuring.contest import Contest, Entry, prepare_contest, random_gates
@@ -98,9 +99,15 @@ def test_openvino_as_installed_says_what_it_computes_in() -> None:
 
 
 def test_int8_stands_for_every_int8_runtime_and_an_unknown_name_is_refused() -> None:
-    assert runtime_names("openvino, int8,openvino-int8") == ["openvino", *INT8]
+    assert runtime_names("onnxruntime, int8,openvino-int8") == ["onnxruntime", *INT8]
     with pytest.raises(InputError, match=r"there is no 'tensorrt'; there are: torch, .*int8"):
         runtime_names("torch,tensorrt")
+
+
+def test_openvino_held_to_float32_brings_openvino_as_it_installs() -> None:
+    assert runtime_names("openvino,int8") == ["openvino", INSTALLED, *INT8]
+    for options in (bench, demo, report):
+        assert {"openvino", INSTALLED, *INT8} <= {*runtime_names(options.Options.against)}
 
 
 def test_a_processor_is_known_by_its_family_where_its_name_says_little() -> None:
@@ -145,6 +152,7 @@ def test_the_dense_network_has_three_lines_and_each_names_its_precision() -> Non
         "dense, OpenVINO as installed: 15.0 ms (openvino-installed, bfloat16)",
         "dense, fastest int8: 10.0 ms (openvino-int8, int8)",
     ]
+    assert contest_json(CONTEST)["dense_lines"] == {line: name for line, name, _ in said}
 
 
 def test_a_disturbed_contestant_is_not_compared_and_a_contest_survives_being_written() -> None:

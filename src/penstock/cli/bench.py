@@ -36,10 +36,10 @@ class Options:
 
     model: Annotated[str, tyro.conf.Positional]
     """A zoo name, module:callable, a checkpoint or a run's folder. Without gates it gets random ones."""
-    against: str = "torch,onnxruntime,openvino,openvino-installed,int8"
-    """Dense runtimes. In float32: torch, torch.compile, onnxruntime, openvino; openvino-installed takes
-    bfloat16 where the processor has it; onnxruntime-int8 and openvino-int8, or int8 for both, are quantised
-    here."""
+    against: str = "torch,onnxruntime,openvino,int8"
+    """Dense runtimes: torch, torch.compile, onnxruntime, openvino. They run in float32; openvino also as it
+    installs, which is bfloat16 where the processor has it (openvino-installed: only so). onnxruntime-int8
+    and openvino-int8, or int8 for both, are quantised here."""
     density: str = "1.0,0.7,0.5,0.3"
     """Densities of the engine."""
     threads: int = 1

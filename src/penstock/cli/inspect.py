@@ -20,7 +20,7 @@ from penstock.datasets import sample
 from penstock.gating import check_density, gated_layers, is_gated, set_density
 from penstock.measuring.contest import pays, without_gates
 from penstock.measuring.densities import DensityCost, Measured, RivalTime, measure, try_compile
-from penstock.measuring.runtimes import Runtime, dense_runtimes
+from penstock.measuring.runtimes import Runtime, dense_runtimes, runtime_names
 from penstock.measuring.timing import ratio
 from penstock.reporting.numbers import mebibytes, milliseconds, short_count, times
 from penstock.reporting.tables import NOTHING, Cell, Column, Table, figure, to_json, to_rich, word
@@ -131,7 +131,7 @@ def inspect(options: Options) -> Inspection:
 def timed(gated: nn.Module, dense: nn.Module, images: Tensor) -> Measured:
     """The gated network through the engine, the dense one through it and through the runtimes that are
     installed, in one interleaved run."""
-    rivals = dense_runtimes(dense, images[:1], ("onnxruntime", "openvino")).run
+    rivals = dense_runtimes(dense, images[:1], runtime_names("onnxruntime,openvino")).run
     engine, _ = try_compile(dense, images[:1])
     if engine is not None:
         rivals["penstock"] = Runtime("penstock", "float32", engine)
@@ -267,6 +267,7 @@ def time_words(found: Inspection) -> list[str]:
     name, rival = found.dense
     others = ", ".join(
         f"{milliseconds(one.time.least)} in {label}"
+        + ("" if one.precision == "float32" else f" ({one.precision})")
         for label, one in sorted(found.measured.rivals.items(), key=lambda item: item[1].time.least)
     )
     lines[0] += f"; dense {others}"
@@ -277,6 +278,7 @@ def time_words(found: Inspection) -> list[str]:
         lines.append(
             f"Gating does not pay here: the gated network {at} is {times(found.speed_up)} as fast as the "
             f"dense one in {name} ({milliseconds(rival.time.least)}); {100 * found.gated_share:.0f}% of its "
-            "MACs are behind gates. Run the dense network, or try a lower density."
+            "MACs are behind gates. Run the dense network (penstock bench also measures it in int8), or try "
+            "a lower density."
         )
     return lines

@@ -64,7 +64,7 @@ class Options:
     """Channels of that layer; by default the two that differ most between images."""
     engine: bool = True
     """--no-engine measures no time."""
-    against: str = "onnxruntime,openvino,openvino-installed,int8"
+    against: str = "onnxruntime,openvino,int8"
     """Runtimes for the most accurate network without gates, as in penstock bench; empty: none."""
     threads: int = 1
     """Threads for the measured milliseconds."""

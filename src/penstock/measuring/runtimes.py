@@ -78,14 +78,17 @@ class Runtimes:
 def runtime_names(text: str) -> list[str]:
     """What `--against` names: runtimes with commas between, `int8` for every int8 one.
 
-    >>> runtime_names("torch,int8")
-    ['torch', 'onnxruntime-int8', 'openvino-int8']
+    OpenVINO held to float32 never stands alone: what users get, OpenVINO as it installs, comes with it.
+
+    >>> runtime_names("torch,openvino,int8")
+    ['torch', 'openvino', 'openvino-installed', 'onnxruntime-int8', 'openvino-int8']
     """
+    several = {"int8": INT8, "openvino": ("openvino", INSTALLED)}
     names: list[str] = []
     for name in (part.strip() for part in text.split(",")):
         if name and name not in (*ALL, "int8"):
             raise InputError(f"--against: there is no {name!r}; there are: {', '.join((*ALL, 'int8'))}")
-        names += INT8 if name == "int8" else (name,) if name else ()
+        names += several.get(name, (name,) if name else ())
     return list(dict.fromkeys(names))
 
 

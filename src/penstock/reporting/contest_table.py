@@ -9,9 +9,10 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from penstock.measuring.contest import Contest, Entry
+from penstock.measuring.runtimes import INSTALLED
 from penstock.measuring.timing import unsteady_words
 from penstock.native import available_isas
-from penstock.reporting.numbers import milliseconds, short_count, times
+from penstock.reporting.numbers import milliseconds, short_count, short_time, times
 from penstock.reporting.tables import NOTHING, Cell, Column, Table, word
 
 
@@ -24,10 +25,10 @@ def contest_table(contest: Contest) -> Table:
         than_int8 = contest.speed_up(entry, "int8")
         rows.append(
             (
-                word(entry.name),
+                Cell(entry.name.replace(" int8 ", " "), entry.name),
                 word(entry.precision),
-                Cell(milliseconds(entry.milliseconds), entry.milliseconds),
-                Cell(milliseconds(entry.median_milliseconds), entry.median_milliseconds),
+                Cell(short_time(entry.milliseconds), entry.milliseconds),
+                Cell(short_time(entry.median_milliseconds), entry.median_milliseconds),
                 Cell(f"{entry.images_per_second:.1f}", entry.images_per_second),
                 Cell(short_count(entry.macs), entry.macs),
                 Cell(f"{entry.gflops:.0f}", entry.gflops),
@@ -47,11 +48,11 @@ def contest_table(contest: Contest) -> Table:
         (
             Column("name", "", numeric=False),
             Column("precision", "precision", numeric=False),
-            Column("milliseconds", "least"),
-            Column("median_milliseconds", "median"),
-            Column("images_per_second", "images/s"),
+            Column("milliseconds", "least ms"),
+            Column("median_milliseconds", "median ms"),
+            Column("images_per_second", "images/s", shown=contest.batch > 1),
             Column("macs", "MACs"),
-            Column("gflops", "GFLOPS"),
+            Column("gflops", "GFLOPS", shown=False),
             Column("speed_up", "against dense float32", hint="the fastest runtime in float32"),
             Column("speed_up_int8", "against dense int8", hint="the fastest runtime in int8"),
             Column("mac_saving", "MAC saving"),
@@ -63,10 +64,12 @@ def contest_table(contest: Contest) -> Table:
 
 def dense_words(contest: Contest) -> list[str]:
     """The three lines that stand for the dense network, and what should be known about the times."""
-    said = [
-        f"dense, {line}: {milliseconds(entry.milliseconds)} ({entry.name}, {entry.precision})"
-        for line, entry in contest.dense_lines.items()
-    ]
+    said = []
+    for line, entry in contest.dense_lines.items():
+        text = f"dense, {line}: {milliseconds(entry.milliseconds)} ({entry.name}, {entry.precision})"
+        if entry.name == INSTALLED and entry.precision == "float32":
+            text += "; it takes bfloat16 on processors that have it"
+        said.append(text)
     shaky = unsteady_words([entry.name for entry in contest.entries if not entry.steady])
     said += [shaky] if shaky else []
     if contest.isa and any(entry.name.startswith("onnxruntime") for entry in contest.entries):
@@ -80,8 +83,9 @@ def dense_words(contest: Contest) -> list[str]:
 
 
 def contest_json(contest: Contest) -> dict[str, Any]:
-    """Everything that was measured."""
+    """Everything that was measured; `dense_lines`: which entries stand for the dense network."""
     found = asdict(contest)
+    found["dense_lines"] = {line: entry.name for line, entry in contest.dense_lines.items()}
     for entry, row in zip(contest.entries, found["entries"], strict=True):
         row["speed_up"] = contest.speed_up(entry)
         row["speed_up_int8"] = contest.speed_up(entry, "int8")
