@@ -46,10 +46,11 @@ $(BIN)/python:
 		apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV); }
 
 # Without build isolation the C++ objects stay valid from one installation to the next, and only changed files are
-# compiled again. The constraints keep torch at one version; TORCH_INDEX=URL takes it (and torchvision) from that package
+# compiled again. --no-compile: Python compiles a module when it first imports it, so the many that nothing imports cost
+# nothing. The constraints keep torch at one version; TORCH_INDEX=URL takes it (and torchvision) from that package
 # index, PyTorch's own of CPU builds for instance, where the usual one has the large CUDA build.
 $(VENV)/.tools: $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt 'scikit-build-core>=0.10' 'nanobind>=2.4' 'apache-tvm-ffi>=0.1.3' 'cmake>=3.20' 'ninja>=1.11'
+	$(PIP) install --quiet --no-compile --constraint constraints.txt 'scikit-build-core>=0.10' 'nanobind>=2.4' 'apache-tvm-ffi>=0.1.3' 'cmake>=3.20' 'ninja>=1.11'
 	@touch $@
 
 # The runtime's wheel is compiled while pip fetches and installs torch and everything else: the one keeps the cores busy, the
@@ -60,9 +61,9 @@ $(WHEEL): $(VENV)/.tools $(RUNTIME_SOURCES)
 	@touch $@
 
 $(VENV)/.requirements: $(VENV)/.tools pyproject.toml runtime/pyproject.toml constraints.txt tools/requirements.py
-	$(if $(TORCH_INDEX),$(PIP) install --quiet --constraint constraints.txt --index-url '$(TORCH_INDEX)' torch)
+	$(if $(TORCH_INDEX),$(PIP) install --quiet --no-compile --constraint constraints.txt --index-url '$(TORCH_INDEX)' torch)
 	$(BIN)/python tools/requirements.py demo >$(VENV)/requirements.txt
-	$(PIP) install --quiet --constraint constraints.txt --requirement $(VENV)/requirements.txt
+	$(PIP) install --quiet --no-compile --constraint constraints.txt --requirement $(VENV)/requirements.txt
 	@touch $@
 
 # The runtime comes from this tree, so it is there before penstock asks for it and no index is looked at.
@@ -75,10 +76,12 @@ $(VENV)/.installed: $(VENV)/.runtime $(SOURCES)
 	$(PIP) install --quiet --no-build-isolation --constraint constraints.txt '.[demo]'
 	@touch $@
 
-# What tests and benchmarks need besides.
+# What tests and benchmarks need besides. Tests turn warnings into errors, those of compiling other people's modules too, so
+# these are compiled beforehand; a few are templates that cannot be.
 $(VENV)/.complete: $(VENV)/.installed pyproject.toml
 	$(if $(TORCH_INDEX),$(PIP) install --quiet --constraint constraints.txt --index-url '$(TORCH_INDEX)' torchvision)
 	$(PIP) install --quiet --no-build-isolation --constraint constraints.txt '.[dev,compare,timm,tensorboard,serve,ray]'
+	$(BIN)/python -W ignore -m compileall -qq $(VENV)/lib || true
 	@touch $@
 
 demo: $(VENV)/.installed

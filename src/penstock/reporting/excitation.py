@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from penstock.datasets import ImageArrays
 from penstock.errors import DataError, LayerError
 from penstock.gating import GatedConv2d, gated_layers
-from penstock.reporting.skipping import FloatArray, IntArray, for_each_batch
+from penstock.reporting.skipping import FloatArray, IntArray, StopForward, for_each_batch
 
 
 @dataclass(frozen=True)
@@ -68,11 +67,13 @@ def channel_maxima(
     rows: list[FloatArray] = []
 
     def keep(features: Tensor) -> None:
+        """Take the maxima of a batch and end its forward pass: what follows the layer is not needed."""
         if features.dim() != 4:
             raise LayerError(
                 f"layer {layer!r} gives {tuple(features.shape)}; expected (batch, channel, height, width)"
             )
         rows.append(features.amax(dim=(2, 3)).double().cpu().numpy())
+        raise StopForward
 
     module = modules[layer]
     if isinstance(module, GatedConv2d):
@@ -83,7 +84,7 @@ def channel_maxima(
     try:
         for gate in own:
             gate.density = gate.density if density is None else density
-        for_each_batch(network, data, _nothing, batch_size, preprocess)
+        for_each_batch(network, data, lambda labels: None, batch_size, preprocess)
     finally:
         hook.remove()
         for gate, value in own.items():
@@ -91,7 +92,3 @@ def channel_maxima(
     if not rows:
         raise LayerError(f"layer {layer!r} did not run in the forward pass")
     return ChannelMaxima(layer, np.concatenate(rows))
-
-
-def _nothing(labels: Any) -> None:
-    return None

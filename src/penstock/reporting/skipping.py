@@ -7,6 +7,7 @@ that relu already put to 0). The paper's heat maps show, for every class, the sh
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,10 @@ class SkipMap:
         return self.skipped.shape[1] - float(self.skipped.sum()) / max(1, int(self.images.sum()))
 
 
+class StopForward(Exception):
+    """Raised by a hook: the rest of this forward pass is not needed."""
+
+
 def skip_maps(
     network: nn.Module,
     data: ImageArrays,
@@ -97,11 +102,15 @@ def for_each_batch(
     batch_size: int,
     preprocess: Callable[[Tensor], Tensor] | None = None,
 ) -> None:
-    """Run all images through the network in evaluation mode; `then` gets each batch's labels afterwards."""
+    """Run all images through the network in evaluation mode; `then` gets each batch's labels afterwards.
+
+    A hook that has seen enough of a batch raises `StopForward`.
+    """
     prepare = preprocess or preprocess_of(network)
     parameter = next(network.parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
     with eval_mode(network), torch.no_grad():
         for start in range(0, len(data), batch_size):
-            network(prepare(data.images[start : start + batch_size].to(device)))
+            with suppress(StopForward):
+                network(prepare(data.images[start : start + batch_size].to(device)))
             then(data.labels[start : start + batch_size])
