@@ -138,7 +138,7 @@ class Load:
     ) -> list[Reply]:
         """Open loop. phases: (seconds, requests a second), one after the other.
 
-        forgive: when this process itself is late by more than so many seconds (it was stopped), the schedule
+        forgive: when this process itself is late by more seconds than this (it was stopped), the schedule
         moves on by as much, and what it missed is not sent all at once.
         """
         rng = random.Random(seed)

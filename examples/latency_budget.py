@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> ps.Budget:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--milliseconds", type=float)
-    parser.add_argument("--saving", type=float, default=3.0, help="so many times fewer MACs")
+    parser.add_argument("--saving", type=float, default=3.0, help="how many times fewer MACs")
     parser.add_argument("--images", type=int, default=200)
     options = parser.parse_args(arguments)
 

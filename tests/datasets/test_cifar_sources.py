@@ -40,7 +40,7 @@ def assert_whole() -> None:
 
 
 class Server:
-    """Serves one file; `cut_at` breaks each answer off after so many bytes, `ranges` obeys Range."""
+    """Serves one file; an answer breaks off after `cut_at` bytes; with `ranges` it obeys the Range header."""
 
     def __init__(self, content: bytes) -> None:
         self.content, self.cut_at, self.ranges, self.starts = content, len(content), True, list[int]()

@@ -1,4 +1,4 @@
-"""Networks for checkpoints, and what it means that one comes back the same."""
+"""Networks for checkpoints, and the check that one comes back the same."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Interrupted(Exception):
 
 
 class Stopper(AbstractContextManager["Stopper"]):
-    """Stops the run after so many optimiser steps."""
+    """Stops the run after `steps` optimiser steps."""
 
     def __init__(self, steps: int | None) -> None:
         self.left = steps

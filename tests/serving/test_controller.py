@@ -22,7 +22,7 @@ def between(answers: list[Answer], begin: float, end: float) -> list[Answer]:
 
 
 def swings(answers: list[Answer], least: float = 0.1) -> int:
-    """How often density turned round after moving by at least so much."""
+    """How often the density changed direction after moving by at least `least`."""
     count, extreme, direction = 0, answers[0].density, 0
     for answer in answers:
         moved = answer.density - extreme

@@ -30,7 +30,7 @@ class Recorder(fx.Interpreter):
 def assert_silent_channels_are_zero(gated: fx.GraphModule, images: Tensor) -> int:
     """Check the flow against the real values; returns how many values had silent channels.
 
-    Where the flow says Filled, those channels are not zero but one number all over their map.
+    Where the flow says Filled, those channels are not zero but each holds one constant.
     """
     recorder = Recorder(gated)
     with torch.no_grad():

@@ -22,7 +22,7 @@ from penstock.errors import CheckpointError, TrainingError
 from penstock.training import Recipe, train
 from penstock.training.state import STATE_FILE, Part, load_state, save_state
 
-# A server that has imported torch once: a new process then costs little, and holds nothing of this one.
+# This server has imported torch once, so that the processes it starts cost little; they share no state.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.training.tiny"])
 

@@ -40,7 +40,7 @@ _LAYER_FIELD = 5  # of an operation: kernels/run/program.h
 
 
 def load(path: str | os.PathLike[str], threads: int = 1) -> Engine:
-    """The network that `engine.save` or `penstock compile` wrote to `path`, on so many threads.
+    """The network that `engine.save` or `penstock compile` wrote to `path`, run on `threads` threads.
 
     Its weights stay in the file, mapped: several processes share them.
     """

@@ -91,7 +91,7 @@ def _said(part: object) -> bool:
 
 
 def _column(values: list[float | None]) -> Content:
-    """The numbers; none at all unless every one of them is known."""
+    """The numbers as an array, which is empty if any of them is unknown."""
     known = [value for value in values if value is not None]
     return np.array(known if len(known) == len(values) else [], np.float64)
 

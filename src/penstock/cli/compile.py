@@ -34,7 +34,7 @@ from penstock.training import evaluate
 from penstock_runtime import Engine, Measurement
 
 _TIMED = 16  # images that take turns while the milliseconds are measured
-_SMALL = 64  # below so many pixels, images are shown whole; above, as ImageNet's are: the middle of 8/7
+_SMALL = 64  # smaller images are shown whole; of others the middle is cut out, as is usual for ImageNet
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Options:
     """Score on these images and take their class names: cifar10 or imagenette (their test parts), sample, or
     a folder with val/CLASS/*.jpg."""
     images: int = 0
-    """Score so many images only, equally many of each class; 0 takes all."""
+    """The most images to score, equally many of each class; 0 takes all."""
     densities: str = "0.3,0.5,0.7,1"
     """Where accuracy and milliseconds are measured; a network without gates is measured once."""
     classes: Path | None = None

@@ -57,7 +57,7 @@ class Options:
     """Where the report goes."""
     densities: tuple[float, ...] = (1.0, 0.8, 0.6, 0.5, 0.4, 0.3)
     images: int = 0
-    """Show so many images of the sample only; 0 takes all 1,000."""
+    """The images of the sample to show; 0 takes all 1,000."""
     against: str = "torch,onnxruntime,openvino,int8"
     """Runtimes for the dense network, as in penstock bench."""
     threads: int = 1

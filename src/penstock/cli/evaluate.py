@@ -35,7 +35,7 @@ class Options:
     size: int = 0
     """The side to which photographs are scaled. Default: that of the training, else 224."""
     images: int = 0
-    """Score so many images only, equally many of each class; 0 takes all."""
+    """The most images to score, equally many of each class; 0 takes all."""
     holdout: int = 0
     """Score the training images that `penstock train --holdout` left out: for choosing, before the test."""
     density: str = ""

@@ -32,7 +32,7 @@ def prepare_process(recipe: Recipe) -> Recipe:
     if recipe.threads == 0:
         free = idle_cores()
         if free < torch.get_num_threads():
-            print(f"the machine is busy: {free} of its cores idle, so many threads", file=sys.stderr)
+            print(f"the machine is busy: training uses its idle cores only, {free}", file=sys.stderr)
             torch.set_num_threads(free)
     return recipe
 

@@ -35,7 +35,7 @@ class ModelOptions:
 
 
 def find_model(spec: str, classes: int | None = None, trust: ModelOptions | None = None) -> nn.Module:
-    """The network that `spec` names, freshly made or loaded; zoo and library ones for so many classes."""
+    """The network that `spec` names, made or loaded; one of the zoo or of a library has `classes` classes."""
     if spec in MAKERS:
         return MAKERS[spec]() if classes is None else MAKERS[spec](classes=classes)
     if spec in available():

@@ -69,13 +69,13 @@ class Options:
     sensitivity: bool = False
     """Instead of pruning, show how much each layer alone can lose, by filter-pruning's criterion."""
     norm_images: int | None = None
-    """After each cut, measure the norms anew on so many images. Default: 6,400; network-slimming: 0."""
+    """Images on which the norms are measured anew after each cut. Default: 6,400; network-slimming: 0."""
     ratio: float | None = None
     """The budget as the share of channels to remove: 0.4 removes 40%."""
     saving: float | None = None
     """The budget as how many times fewer MACs: 1.19 leaves MACs / 1.19."""
     rounds: int = 1
-    """Reach the budget in so many steps, each with its own training and fine-tuning."""
+    """The steps in which the budget is reached, each with its own training and fine-tuning."""
     sparsity: float = 1e-5
     """Network Slimming's weight of the Lasso on the norms' scales."""
     data: str = ""
@@ -84,7 +84,7 @@ class Options:
     size: int = 0
     """The side to which photographs are scaled. Default: that of MODEL's training, else 224."""
     holdout: int = 0
-    """Score every stage on so many training images held out; the test part scores only the last network."""
+    """Training images held out to score every stage; the test part scores only the last network."""
     sparsity_epochs: int | None = None
     """Epochs before each cut, with the Lasso (network-slimming) or soft zeros (soft-filter-pruning, fpgm); 0
     cuts the network as it is. Default: --recipe.epochs for these three, 0 for the others."""

@@ -37,7 +37,7 @@ class Options:
     calibration: int = IMAGES
     """Images that are run to find how large values become."""
     images: int = 0
-    """Score so many images only, equally many of each class; 0 takes all."""
+    """The most images to score, equally many of each class; 0 takes all."""
     tolerance: float = 0.2
     """Points of top-1 that int8 may lose; the layers that lose most stay in float32 until it holds."""
     out: Path | None = None

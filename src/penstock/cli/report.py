@@ -55,9 +55,9 @@ class Options:
     """The images shown to the networks: sample (the embedded 1,000), cifar10, imagenette (test parts) or a
     folder. Default: for each network what it was trained on, with the sample for cifar10."""
     images: int = 1000
-    """So many of them at most, equally many of each class; 0 takes all."""
+    """The most images to look at, equally many of each class; 0 takes all."""
     networks: int = 4
-    """Look into so many networks at most, the most accurate first; 0 reads the records only."""
+    """The most networks to look into, the most accurate first; 0 reads the records only."""
     layer: str = ""
     """The layer whose history and exciting images are shown; by default the middle gated one."""
     channels: tuple[int, ...] = ()

@@ -61,7 +61,7 @@ class Options:
     cap: float = 0.8
     """With --thresholds: the largest share of a layer's channels that one image may have."""
     finetune: int = 0
-    """Train for so many epochs at the densities that were found, with the network at density 1 as teacher."""
+    """Epochs of training at the densities that were found, with the network at density 1 as teacher."""
     out: Path | None = None
     """A folder for the network at these densities, budget.json, search.png and the evaluations, by which the
     command resumes."""
@@ -71,7 +71,7 @@ class Options:
     size: int = 0
     """The side to which photographs are scaled. Default: that of MODEL's training, else 224."""
     holdout: int = 5000
-    """So many training images choose and report, half each; the test part stays untouched."""
+    """Training images to choose and to report with, half each; the test part stays untouched."""
     images: int = 4000
     """Images to use at most."""
     low: float = 0.2

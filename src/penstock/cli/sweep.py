@@ -55,7 +55,7 @@ class Options:
     size: int = 0
     """The side to which photographs are scaled. Default: that of MODEL's training, else 224."""
     holdout: int = 0
-    """Score on so many held-out training images instead of the test part."""
+    """Training images to hold out and score on, instead of the test part."""
     teacher: str = ""
     """A network to distil from (MODEL syntax); needs --recipe.distill."""
     json: bool = False

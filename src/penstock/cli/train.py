@@ -53,11 +53,11 @@ class Options:
     learning_rate: Annotated[float | None, tyro.conf.arg(aliases=("--recipe.learning-rate",))] = None
     """Its peak. Default: 0.1, or 0.02 to finetune."""
     minutes: float | None = None
-    """Stop after so long, to go on by the same command another time."""
+    """Stop after this many minutes; the same command goes on from there."""
     threads: Annotated[int, tyro.conf.arg(aliases=("--recipe.threads",))] = 0
     """Threads of torch; 0 takes the cores that stand idle when the command starts."""
     holdout: int = 0
-    """Hold out so many training images and score on them instead of the test part."""
+    """Training images to hold out and score on, instead of the test part."""
     teacher: str = ""
     """A network to distil from (MODEL syntax); needs --recipe.distill. To finetune: MODEL itself."""
     lessons: Path | None = None

@@ -24,7 +24,7 @@ def find_data(name: str, holdout: int = 0, size: int = 224) -> tuple[Images, Ima
     A folder has train/CLASS/*.jpg and, for the scores, val/ or test/ beside it; without those two, a tenth of
     its images is held out.
 
-    holdout: score on so many of the training images instead of the test part. size: the side of photographs.
+    holdout: training images to score on instead of the test part. size: the side of photographs.
     """
     if holdout < 0:
         raise DataError(f"--holdout {holdout}: expected 0 (score on the test part) or more")

@@ -1,7 +1,7 @@
 """Lists through depthwise convolutions: which steps keep them, and where every channel must be stored again.
 
 A channel that a gate skipped enters a depthwise convolution as zeros and leaves it as function(bias), one
-number all over its map, the borders included. So the convolution may keep its input's list, and later steps
+constant over its whole map, borders included. So the convolution may keep its input's list, and later steps
 know the rest as constants: a 1×1 convolution adds their part to its bias, its gate adds their summaries.
 Steps that cannot read constants (a convolution with padding sees zeros around them) get a `Spread` before.
 

@@ -88,7 +88,7 @@ class _Quantising:
         return value >= 0 and self.network.values[value].codes is not None
 
     def _reason(self, step: Step) -> str | None:
-        """Why the step works in float32; "" if nobody wonders."""
+        """None if the step works on codes; else why it stays in float32, "" where that needs no words."""
         if isinstance(step, Import):
             takers = self.readers.get(step.output, [])
             fits = takers and all(isinstance(t, Conv) and self._conv_reason(t) is None for t in takers)

@@ -59,7 +59,7 @@ def mend_torchvision() -> list[str]:
 
 
 def make(library: str, name: str, classes: int | None = None) -> nn.Module:
-    """The network `name` of `library`, for so many classes; without a number for the library's own."""
+    """The network `name` of `library`, for `classes` classes, or for as many as the library gives it."""
     module = import_library(library)
     network = _make_timm(module, name, classes) if library == "timm" else _make_torchvision(name, classes)
     arguments = {} if classes is None else {"classes": classes}

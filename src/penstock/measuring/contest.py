@@ -32,7 +32,7 @@ _WORTH_IT = 1.1  # below this gates are not worth their training, nor told from 
 
 
 def pays(speed_up: float | None) -> bool:
-    """Whether a gated network that is so many times as fast as the dense one is worth having."""
+    """Whether a gated network is worth its training if it is `speed_up` times as fast as the dense one."""
     return speed_up is not None and speed_up >= _WORTH_IT
 
 
@@ -120,7 +120,7 @@ class Prepared:
     problems: dict[str, str]
 
     def hold(self, seconds: float = 10.0, least_rounds: int = 7) -> Contest:
-        """Time all contestants, interleaved, for about so long."""
+        """Time all contestants, interleaved, for about `seconds` seconds."""
         with torch.inference_mode():
             peak = fma_peak_gflops(self.engine.isa, 0.3)
             times = interleave(self.contestants, seconds=seconds, least_rounds=least_rounds)

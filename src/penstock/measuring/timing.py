@@ -25,8 +25,8 @@ from statistics import median
 
 from torch import Tensor
 
-_INTERRUPTED = 1.15  # times the processor time that a call used
-_DISAGREE = 1.10  # between the least times of two passes
+_INTERRUPTED = 1.15  # a call that took more than this many times the processor time it used was interrupted
+_DISAGREE = 1.10  # two passes disagree when their least times differ by more than this factor
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _timing(calls: Sequence[_Call]) -> Timing:
 
 
 def _call_for(milliseconds: float, call: Callable[[], object], turn: int) -> list[_Call]:
-    """Every call, at least one, until they have taken so long."""
+    """Call again and again, at least once, until `milliseconds` have passed; returns every call."""
     taken: list[_Call] = []
     spent = 0.0
     while not taken or spent < milliseconds:

@@ -51,7 +51,7 @@ class Watcher(Protocol):
 class Plan:
     """The budget, reached in equal steps over `rounds`, and how each stage trains (None: not at all).
 
-    `norm_images`: after each cut, batch norms are measured anew on so many training images. `gated`: train
+    `norm_images`: the training images on which batch norms are measured anew after each cut. `gated`: train
     gates on top of the smaller network; its density is theirs.
     """
 

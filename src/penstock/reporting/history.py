@@ -41,7 +41,7 @@ class EpochSkips:
 class SkipRecorder:
     """Called with (metrics, network) after each epoch, it keeps the epoch's heat maps in the run's folder.
 
-    `limit`: look at so many images only, equally many of each class. `then`: another callback, called next.
+    `limit`: the most images to look at, equally many of each class. `then`: another callback, called next.
     A network without gates is left alone.
     """
 

@@ -64,7 +64,7 @@ def write_reproduced(made: Reproduced, folder: Path) -> Path:
 
 
 def read_reproduced(folder: Path) -> tuple[list[Reproduced], list[str]]:
-    """Every one that lies in `folder`, and notes about those that cannot be read."""
+    """Every table in `folder`, and notes about those that cannot be read."""
     found, notes = list[Reproduced](), list[str]()
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
         try:

@@ -18,7 +18,7 @@ _SHORT = 24  # a cell of so many characters is a name or a figure rather than a 
 
 
 class WholeWords(Table):
-    """A rich table that is rather wider than the terminal than that it breaks a name."""
+    """A rich table that grows wider than the terminal rather than break a name."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         lines = [self._texts(column) for column in self.columns]
@@ -56,5 +56,5 @@ class WholeWords(Table):
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Nothing of it is cut off where it is wider than the terminal."""
+    """Print a table; where it is wider than the terminal, nothing of it is cut off."""
     console.print(table, soft_wrap=False, crop=False)

@@ -49,7 +49,7 @@ class TimeCost:
     engine: Engine
     images: Tensor
     coefficients: Reals
-    scale: float = 1.0  # of a whole call over the sum of its steps
+    scale: float = 1.0  # the time of a whole call, divided by the sum of its steps
 
     def __call__(self, densities: Densities) -> float:
         record = self.engine.record(self.images, dict(densities))

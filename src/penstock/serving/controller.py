@@ -26,15 +26,17 @@ from dataclasses import dataclass, field
 
 _SHORT, _LONG = 0.5, 3.0  # seconds over which arrivals are counted
 _BUCKET = 0.1  # seconds of one count
-_MARGIN = 0.95  # of the target: what latency is aimed at
-_ROOM = 0.02  # of density that must be free …
-_PATIENCE = 0.5  # … for so many seconds before it rises
+_MARGIN = 0.95  # the latency aimed at, as a share of the target
+_ROOM = 0.02  # the density rises when it could be at least this much higher …
+_PATIENCE = 0.5  # … for this many seconds
 _RISE = 8.0  # seconds from floor to ceiling
-_WINDOW = 1.0  # seconds of latencies that the percentile is of
-_EASE, _LEAST_EASE, _RECOVER = 0.85, 0.3, 0.05  # of the limit: a step down, the least, and up a second
+_WINDOW = 1.0  # seconds of latencies that the percentile is taken of
+_EASE = 0.85  # a step down multiplies the limit by this …
+_LEAST_EASE = 0.3  # … but never to less than this share of it
+_RECOVER = 0.05  # the share of the limit that comes back in a second
 _BETWEEN = 0.2  # seconds between two steps down
-_BRIEF = 0.004  # seconds for which a density is good while the queue does not grow
-_REFRESH = 0.05  # seconds for which a percentile is good: sorting for every request would cost too much
+_BRIEF = 0.004  # seconds for which a density is kept while the queue does not grow
+_REFRESH = 0.05  # seconds for which a percentile is kept: sorting for every request would cost too much
 
 
 @dataclass
@@ -127,7 +129,7 @@ class Controller:
         elif seen <= self.target:
             self._ease = min(1.0, self._ease + _RECOVER * passed)
         slope = (self.ceiling - self.floor) / _RISE
-        if passed > _LONG:  # nobody asked for so long: there was room all the while
+        if passed > _LONG:  # no request came in all that time, so there was room for a higher density
             self._density = min(self.ceiling, self._density + slope * (passed - _LONG))
         wanted = self._wanted(self.rate(now), waiting)
         if wanted < self._density:

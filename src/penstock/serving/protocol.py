@@ -147,7 +147,7 @@ def _tensor(said: dict[str, Any], raw: bytes, shape: tuple[int, int, int], most:
 
 
 def _numbers(data: object, values: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """A JSON list, flat or nested, as an array of so many values."""
+    """A JSON list, flat or nested, as a flat array of `values` numbers."""
     if not isinstance(data, list):
         raise BadRequest(f"{INPUT}: data: expected a list of {values} numbers")
     try:

@@ -2,7 +2,7 @@
 
 Built by `flow.channel_flow` for every node of a traced network, and turned into masks by `active_mask` once
 it is known which channels the gates chose. A channel that an expression calls inactive is exactly zero in the
-real value, all over its map; one that it calls active may be anything (Dense is always a true thing to say).
+real value at every pixel; one that it calls active may be anything (so Dense is always true).
 
     Dense(64)                          any of 64 channels may be nonzero
     Silent(16)                         16 channels that are always zero (channel padding of a shortcut)
@@ -12,7 +12,7 @@ real value, all over its map; one that it calls active may be anything (Dense is
     Concat((a, b))                     torch.cat over channels
     Spread(a, 49)                      a flattened map: each channel of a became 49 neighbouring features
 
-A skipped channel leaves a depthwise convolution as act(bias): not zero, but one number all over its map.
+A skipped channel leaves a depthwise convolution as act(bias): not zero, but one constant over its whole map.
 
     Filled(a)                          channels outside of a are not computed; each is one known number
 """
@@ -100,7 +100,7 @@ Channels = Dense | Silent | Gate | Union | Meet | Concat | Spread
 
 @dataclass(frozen=True)
 class Filled:
-    """Channels of `source` may be anything; any other holds one number, all over its map."""
+    """Channels of `source` may be anything; any other holds one constant over its whole map."""
 
     source: Channels
 
@@ -181,7 +181,7 @@ def active_mask(
 ) -> Tensor:
     """The expression as a mask, given which channels each gated layer kept.
 
-    What the mask leaves out is zero, or one number all over its map if `channels` is Filled.
+    What the mask leaves out is zero, or one constant over its whole map if `channels` is Filled.
     masks: {gated layer: bool (batch, C)}, for instance ``layer.gains != 0`` → bool (batch, channels.count).
 
     >>> active_mask(Union((Gate("a", 2), Gate("b", 2))), {"a": torch.tensor([[True, False]]),

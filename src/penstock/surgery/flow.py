@@ -2,7 +2,7 @@
 
 A gated layer zeroes the channels that lost; activations with f(0) = 0, pooling, dropout and reshaping leave
 those zeros where they are; a residual sum is zero only where both summands are; a product where either is.
-A depthwise convolution makes a constant of a zero channel, act(bias) all over the map, and what acts on each
+A depthwise convolution makes a constant of a zero channel, act(bias) at every pixel, and what acts on each
 channel alone (norms, activations, pooling, squeeze-excite) keeps it constant; a 1×1 convolution or a linear
 layer over pooled channels then reads it as one number. Everything else (a batch norm of its own, a sigmoid,
 an ungated convolution) may make any channel nonzero.

@@ -47,7 +47,7 @@ class Optimiser(Choices):
     warmup: float = 0.1
     """Share of the run over which the learning rate rises from a tenth of its peak."""
     step_epochs: int = 100
-    """With schedule="step": divide the learning rate by ten every so many epochs."""
+    """With schedule="step": divide the learning rate by ten after each run of this many epochs."""
     momentum: float = 0.9
     """Of SGD, in Nesterov's form; 0 turns it off."""
     weight_decay: float = 5e-4

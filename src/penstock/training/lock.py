@@ -21,7 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LOCK_FILE = ".lock"
-_held: set[Path] = set()  # the system refuses other processes only, so this one keeps count of its own
+_held: set[Path] = set()  # the system's lock does not stop this process itself
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def train(
     values that is added to every loss (Network Slimming's Lasso on the scales, for instance); `batch_loss`:
     one that also sees the batch's logits and labels. `after_epoch` may change the network, in every process:
     it is called with the share of the run that is done, first with 0. `tensorboard`: also log there, below
-    `out`. `minutes`: stop after so long, to go on another time. `state_every`: seconds after which the state
+    `out`. `minutes`: stop after this time, to go on later. `state_every`: seconds after which the state
     is saved inside an epoch too. The callbacks are called in the main process only; `on_epoch` gets the
     epoch's metrics and the network as it would be saved.
 

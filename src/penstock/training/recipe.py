@@ -47,7 +47,7 @@ class Recipe(Choices):
     epochs: int = 15
     """Passes over the training images."""
     epoch_images: int = 0
-    """An epoch is so many images, drawn anew for each; 0: all of them."""
+    """The images of one epoch, drawn anew for each epoch; 0: all of them."""
     batch_size: int = 128
     """Images in one optimiser step, over all processes."""
     learning_rate: float = 0.1

@@ -43,7 +43,7 @@ def write_record(
 ) -> None:
     """Write the record of a new run, or note in an old one that it goes on after `epoch` epochs."""
     path = folder / RECORD_FILE
-    # The program by its name alone: where it lies on this machine is nobody's business.
+    # The program by its name alone: the record must not tell where it lies on this machine.
     program = "penstock" if sys.argv[0].endswith(("penstock", "cli/main.py")) else Path(sys.argv[0]).name
     now = {
         "command": shlex.join([program, *sys.argv[1:]]),

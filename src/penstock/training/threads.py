@@ -14,7 +14,7 @@ _STAT = Path("/proc/stat")
 
 
 def idle_cores(seconds: float = 0.5) -> int:
-    """Cores that this process may use and that nobody used for so long; at least 1."""
+    """Cores that this process may use and that stayed idle while it looked; at least 1."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     before = _times()
     if before is None:

@@ -70,7 +70,7 @@ def fits(
 
 
 def taps_fit(x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> bool:
-    """Whether a convolution is on so small a map that one product for each tap is the fastest way."""
+    """Whether a convolution's map is so small that one matrix product for each tap is the fastest way."""
     pad, step = _same(padding), _same(stride)
     if not (_plain(x, weight, pad, dilation, groups) and step in (1, 2)):
         return False

@@ -1,6 +1,6 @@
 """Constants behind depthwise convolutions: channels that a value does not store but that are not zero.
 
-A channel that a gate skipped leaves a depthwise convolution as one number all over its map. A value then has
+A channel that a gate skipped leaves a depthwise convolution as one constant over its map. A value then has
 a `fill`, (1, C, 1, 1), with that number for each channel it does not store; steps on single channels compute
 the fill beside the planes, and a 1×1 convolution adds its part to the bias. Every other step gets the value
 laid out whole.

@@ -35,8 +35,8 @@ IMAGES, DENSITY, CHANNELS = "images", "density", "channels/"
 class OnnxFile:
     """What was written.
 
-    density: the default of the density input, or the fixed density; None if the layers differ
-    there is none.
+    density: the default of the density input, or the fixed density; None if the layers differ, or if there is
+    neither.
     """
 
     path: Path

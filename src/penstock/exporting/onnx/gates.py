@@ -31,7 +31,7 @@ from penstock.surgery.operators.layers import reads_pixels_alone
 # The density input is a float32: 0.55 arrives as 0.55000001, which must not buy one more of 100 channels. The
 # errors of input, difference and product are below 1.5e-7 together.
 _FLOAT32_ROUNDING = 2e-7
-# Below so many output positions, cutting the weights costs more than it saves.
+# Below this many output pixels, cutting the weights costs more than it saves.
 _FEW_POSITIONS = 16
 
 
@@ -183,7 +183,7 @@ class Gates:
         return self._left_out[x.name]
 
     def _summary_of_constants(self, x: Value, kind: str) -> str | None:
-        """ss of channels that are one number all over, (1, C); their variance is 0."""
+        """ss of channels that hold one constant, (1, C); their variance is 0."""
         if x.fill is None or kind == "variance":
             return None
         w, positions = self.writer, float(x.shape[2] * x.shape[3])

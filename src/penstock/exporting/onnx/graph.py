@@ -29,7 +29,7 @@ class Value:
 
     shape: what PyTorch has there, all channels counted, with the batch of the traced example. stored: which
     channels (axis 1) the ONNX tensor really holds, in the order of their index list; Dense means all of them.
-    fill: (1, C, 1, 1), what a channel that is not stored is all over its map; without it they are zero.
+    fill: (1, C, 1, 1), the constant that a channel holds if it is not stored; without it they are zero.
     """
 
     name: str

@@ -16,7 +16,7 @@ from penstock.exporting.onnx.export import DENSITY, IMAGES, export_onnx
 
 
 def onnx_session(path: str | os.PathLike[str], threads: int = 1) -> Any:
-    """An ONNX Runtime session on the CPU with so many threads, as everything of ours measures it."""
+    """An ONNX Runtime session on the CPU with `threads` threads: the settings of all our measurements."""
     runtime = import_extra("onnxruntime", "onnx")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads

@@ -17,7 +17,7 @@ from penstock.reporting.numbers import short_count
 
 _KNOWN = ("FBS", "NS", "NS+FBS")  # these keep their colours whichever of them are there
 
-_INSIDE = 6  # so many curves' legend still fits into the plot
+_INSIDE = 6  # the legend of up to this many curves fits into the plot
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ name, aliases      torch's bare names: ``torch.relu_``, ``F.relu`` and ``x.relu(
 modules, foreign   classes that compute the same
 settings           its parameters after the tensor, in order, with torch's defaults
 kind, condition    its effect on channels, and when it has that effect
-even               whether a channel that is one number all over its map stays so
+even               whether a channel that holds one constant over its whole map stays so
 cutting            how its module loses channels
 product            its MACs
 """
@@ -96,7 +96,7 @@ class Operator:
     subclasses: whether a subclass with a forward of its own still counts as this operator.
     foreign: class names outside of torch, ``timm.Swish``, or ``DropPath`` wherever it is defined.
     condition: without it being true, the kind is OTHER.
-    even: whether a channel that is one number all over its map leaves as such a one; None: as its kind does.
+    even: whether a channel that holds one constant leaves as a constant; None: as its kind does.
     nonnegative: no result is below zero. same_in_eval: the identity, once the network is in eval mode.
     view: the result shares its memory with the input. measured: its MACs are counted by running it.
     """

@@ -33,7 +33,7 @@ class Use:
 
     @property
     def even(self) -> bool:
-        """Whether a channel that is one number all over its map leaves as such a one."""
+        """Whether a channel that holds one constant over its whole map leaves as a constant."""
         given = self.operator.even
         if self.drops_at_random:
             return False
