@@ -18,6 +18,16 @@ PENSTOCK_INLINE V exponential(V x) {
   const VI power = (__builtin_convertvector(n, VI) + 127) << 23;
   return p * (V)power;
 }
+PENSTOCK_INLINE V exponential_less_one(V x) {
+  // Near zero e^x - 1 loses digits; the series does not.
+  V p = splat(1.0f / 720.0f);
+  p = p * x + splat(1.0f / 120.0f);
+  p = p * x + splat(1.0f / 24.0f);
+  p = p * x + splat(1.0f / 6.0f);
+  p = p * x + splat(0.5f);
+  p = p * x + splat(1.0f);
+  return choose((VI)(magnitude(x) < splat(0.25f)), p * x, exponential(x) - splat(1.0f));
+}
 PENSTOCK_INLINE V logistic(V x) { return splat(1.0f) / (splat(1.0f) + exponential(-x)); }
 PENSTOCK_INLINE V hyperbolic_tangent(V x) {
   // Near zero 1 - 2 s(-2x) loses digits; the odd series does not.
@@ -63,6 +73,7 @@ PENSTOCK_INLINE V evaluate(Function f, float slope, V v) {
       return v * (n / (n + splat(2.0f)));
     }
     case Function::softsign: return v / (splat(1.0f) + magnitude(v));
+    case Function::elu: return choose((VI)(v < zero), splat(slope) * exponential_less_one(v), v);
     default: return v;
   }
 }

@@ -59,12 +59,12 @@ constexpr std::int64_t kFormat = 4;
   X(kernel_h) X(kernel_w) X(stride_h) X(stride_w) X(pad_h) X(pad_w) X(dilation_h) X(dilation_w) X(weights) X(bias) \
   X(shift) X(first_pixel) X(pixels) X(nearest)
 
-// `slope` belongs to leaky_relu; `second` is channel_norm's eps, or the slope after a convolution's addition.
+// `slope` belongs to leaky_relu and is elu's alpha; `second` is channel_norm's eps, or the slope after a convolution's addition.
 #define PENSTOCK_SCALARS(X) X(slope) X(second)
 
 // What a convolution can apply itself, and what only stands alone.
 #define PENSTOCK_ACTIVATIONS(X) X(none) X(relu) X(relu6) X(silu) X(gelu) X(hardswish) X(leaky_relu)
-#define PENSTOCK_FUNCTIONS(X) PENSTOCK_ACTIVATIONS(X) X(sigmoid) X(hardsigmoid) X(tanh) X(gelu_tanh) X(mish) X(softsign)
+#define PENSTOCK_FUNCTIONS(X) PENSTOCK_ACTIVATIONS(X) X(sigmoid) X(hardsigmoid) X(tanh) X(gelu_tanh) X(mish) X(softsign) X(elu)
 
 #define PENSTOCK_SUMMARIES(X) X(l1) X(l2) X(linf) X(variance)
 #define PENSTOCK_POOLS(X) X(max) X(average)

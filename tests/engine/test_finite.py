@@ -62,6 +62,7 @@ _ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
     lambda: nn.GELU(approximate="tanh"),
     nn.Mish,
     nn.Softsign,
+    lambda: nn.ELU(0.7),
 )
 _POOLS: tuple[Callable[[], nn.Module], ...] = (
     lambda: nn.MaxPool2d(2, 2),

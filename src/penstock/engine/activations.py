@@ -10,8 +10,19 @@ from typing import Any
 
 from penstock.engine.steps import FUNCTIONS, Function
 from penstock.surgery.operators import Kind, Use
-from penstock.surgery.operators.activations import CLAMP, GELU, GELU_TANH, HARDTANH, LEAKY_RELU, RELU, RELU6
+from penstock.surgery.operators.activations import (
+    CLAMP,
+    ELU,
+    GELU,
+    GELU_TANH,
+    HARDTANH,
+    LEAKY_RELU,
+    RELU,
+    RELU6,
+)
 from penstock.surgery.operators.moving import IDENTITY
+
+_SLOPES = {LEAKY_RELU: "negative_slope", ELU: "alpha"}
 
 
 def function_of(use: Use) -> Function | None:
@@ -26,7 +37,7 @@ def function_of(use: Use) -> Function | None:
         row = GELU_TANH
     if row.name not in FUNCTIONS:
         return None
-    slope = float(use.setting("negative_slope")) if row is LEAKY_RELU else Function.slope
+    slope = float(use.setting(_SLOPES[row])) if row in _SLOPES else Function.slope
     return Function(row.name, slope, keeps_zero=row.kind is Kind.ACTIVATION)
 
 

@@ -16,12 +16,12 @@ Floats = npt.NDArray[np.float32]
 
 # The schema's Activation, which a convolution can apply itself, and Function (kernels/run/schema.h).
 AFTER_CONV = frozenset({"none", "relu", "relu6", "silu", "gelu", "hardswish", "leaky_relu"})
-FUNCTIONS = AFTER_CONV | {"sigmoid", "hardsigmoid", "tanh", "gelu_tanh", "mish", "softsign"}
+FUNCTIONS = AFTER_CONV | {"sigmoid", "hardsigmoid", "tanh", "gelu_tanh", "mish", "softsign", "elu"}
 
 
 @dataclass(frozen=True)
 class Function:
-    """An activation; `slope` belongs to leaky_relu; `keeps_zero` says whether f(0) = 0."""
+    """An activation; `slope` belongs to leaky_relu and is elu's alpha; `keeps_zero` says whether f(0) = 0."""
 
     name: str = "none"
     slope: float = 0.01
