@@ -45,8 +45,9 @@ typedef struct penstock_error {
 /* "0.1.0". */
 PENSTOCK_API const char* penstock_version(void);
 
-/* The network in a file, on so many threads (1 to 1024), with the widest instructions there are, or those that the environment variable
- * PENSTOCK_ISA names (baseline, avx2, avx512, neon). Its weights stay mapped: leave the file as it is, or replace it by renaming. */
+/* The network in a file, on the given number of threads (1 to 1024), with the widest
+ * instruction set of the machine, or the one that the environment variable PENSTOCK_ISA names (baseline, avx2, avx512, neon). Its
+ * weights stay mapped: leave the file as it is, or replace it by renaming. */
 PENSTOCK_API penstock_status penstock_load(const char* path, int threads, penstock_engine** engine, penstock_error* error);
 /* The same from a file's bytes, which are copied. */
 PENSTOCK_API penstock_status penstock_load_memory(const void* bytes, size_t size, int threads, penstock_engine** engine,

@@ -1,6 +1,10 @@
-// Times of int8 convolutions, layer by layer, as planning chooses and with every algorithm of the list that fits.
-//   int8_bench [m_cifarnet|resnet18|vgg16|others|all] [seconds for each network]
-// GOPS are those of executed work, two for each multiply-accumulate, the weights' gathering included; lists are new every time.
+// Times int8 convolutions, layer by layer, as planning chooses and with every algorithm of the list that fits.
+//
+//     cmake -S . -B build/checks -DPENSTOCK_MODULE=OFF -DPENSTOCK_CHECKS=ON && cmake --build build/checks --target int8_bench
+//     build/checks/int8_bench [m_cifarnet|resnet18|vgg16|others|all] [seconds for each network]
+//
+// GOPS count the executed work, two operations for each multiply-accumulate; the time includes gathering the weights. Every run has
+// new lists of channels.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -9,80 +13,18 @@
 #include <random>
 #include <string>
 
+#include "bench/networks.h"
 #include "int8/select.h"
 
 using namespace penstock;
 
 namespace {
 
-struct Layer {
-  int in, out, size, kernel, stride, pad, groups, repeat;
-};
-struct Network {
-  const char* name;
-  std::vector<Layer> layers;
-};
-
-const std::vector<Network> kNetworks = {{"m_cifarnet",
-                                         {{3, 64, 32, 3, 1, 0, 1, 1},
-                                          {64, 64, 30, 3, 1, 1, 1, 1},
-                                          {64, 128, 30, 3, 2, 1, 1, 1},
-                                          {128, 128, 15, 3, 1, 1, 1, 2},
-                                          {128, 192, 15, 3, 2, 1, 1, 1},
-                                          {192, 192, 8, 3, 1, 1, 1, 2}}},
-                                        {"resnet18",
-                                         {{3, 64, 224, 7, 2, 3, 1, 1},
-                                          {64, 64, 56, 3, 1, 1, 1, 4},
-                                          {64, 128, 56, 3, 2, 1, 1, 1},
-                                          {64, 128, 56, 1, 2, 0, 1, 1},
-                                          {128, 128, 28, 3, 1, 1, 1, 3},
-                                          {128, 256, 28, 3, 2, 1, 1, 1},
-                                          {128, 256, 28, 1, 2, 0, 1, 1},
-                                          {256, 256, 14, 3, 1, 1, 1, 3},
-                                          {256, 512, 14, 3, 2, 1, 1, 1},
-                                          {256, 512, 14, 1, 2, 0, 1, 1},
-                                          {512, 512, 7, 3, 1, 1, 1, 3}}},
-                                        {"vgg16",
-                                         {{3, 64, 224, 3, 1, 1, 1, 1},
-                                          {64, 64, 224, 3, 1, 1, 1, 1},
-                                          {64, 128, 112, 3, 1, 1, 1, 1},
-                                          {128, 128, 112, 3, 1, 1, 1, 1},
-                                          {128, 256, 56, 3, 1, 1, 1, 1},
-                                          {256, 256, 56, 3, 1, 1, 1, 2},
-                                          {256, 512, 28, 3, 1, 1, 1, 1},
-                                          {512, 512, 28, 3, 1, 1, 1, 2},
-                                          {512, 512, 14, 3, 1, 1, 1, 3}}},
-                                        {"others",
-                                         {{256, 64, 56, 1, 1, 0, 1, 1},
-                                          {64, 256, 56, 1, 1, 0, 1, 1},
-                                          {512, 128, 28, 1, 1, 0, 1, 1},
-                                          {144, 144, 56, 3, 1, 1, 144, 1},
-                                          {384, 384, 14, 3, 1, 1, 384, 1},
-                                          {128, 128, 56, 3, 1, 1, 32, 1}}}};
-
 std::mt19937 g_random(1);
 
-std::vector<std::int32_t> random_list(int channels, double density) {
-  std::vector<std::int32_t> all(static_cast<std::size_t>(channels));
-  for (int c = 0; c < channels; ++c) all[static_cast<std::size_t>(c)] = c;
-  std::shuffle(all.begin(), all.end(), g_random);
-  all.resize(static_cast<std::size_t>(density * channels + 0.999));
-  std::sort(all.begin(), all.end());
-  return all;
-}
-
 Int8PlanPtr make_plan(const Layer& l, const Int8Algorithm* algorithm) {
-  Int8Shape s;
-  s.in_channels = l.in;
-  s.out_channels = l.out;
-  s.kernel_h = s.kernel_w = l.kernel;
-  s.stride_h = s.stride_w = l.stride;
-  s.pad_h = s.pad_w = l.pad;
-  s.groups = l.groups;
-  s.input = Planes{l.size, l.size, l.pad};
-  const int out = (l.size + 2 * l.pad - l.kernel) / l.stride + 1;
-  s.output = Planes{out, out, 1};
-  s.in = Quantised{0.02f, l.in <= 4 ? 128 : 0};
+  Int8Shape s = shape_of<Int8Shape>(l);
+  s.in = Quantised{0.02f, l.reads_image() ? 128 : 0};
   s.out = Quantised{0.03f, 0};
   s.function = Function::relu;
   std::vector<std::int8_t> weights(static_cast<std::size_t>(l.out * (l.in / l.groups) * l.kernel * l.kernel));
@@ -109,7 +51,7 @@ int main(int argc, char** argv) {
   std::printf("int8 kernels: %s\n", isa_name(int8_kernels(best_isa()).isa));
   std::vector<const Int8Algorithm*> algorithms = records<Int8Algorithm>();
   algorithms.insert(algorithms.begin(), nullptr);  // as planning chooses
-  for (const Network& network : kNetworks) {
+  for (const Network& network : benchmark_networks()) {
     if (which != "all" && which != network.name) continue;
     const std::size_t n = network.layers.size();
     std::vector<std::vector<Int8PlanPtr>> plans(algorithms.size());
@@ -138,8 +80,8 @@ int main(int argc, char** argv) {
           for (std::size_t i = 0; i < plans[a].size(); ++i) {
             const Layer& l = network.layers[kinds[i]];
             if (plans[a][i] == nullptr) continue;
-            const std::vector<std::int32_t> in = random_list(l.in, l.in <= 4 ? 1.0 : densities[d]);
-            const std::vector<std::int32_t> out = l.groups == l.in ? in : random_list(l.out, densities[d]);
+            const std::vector<std::int32_t> in = random_list(l.in, l.reads_image() ? 1.0 : densities[d], g_random);
+            const std::vector<std::int32_t> out = l.groups == l.in ? in : random_list(l.out, densities[d], g_random);
             Int8Task task;
             task.input = maps[0].data();
             task.in_list = in.data();
@@ -166,7 +108,7 @@ int main(int argc, char** argv) {
           }
           if (a == 0) passes[d] = std::min(passes[d], pass);
         }
-    std::printf("%s: GOPS as chosen |", network.name);
+    std::printf("%s: GOPS as chosen |", network.name.c_str());
     for (std::size_t a = 1; a < algorithms.size(); ++a) std::printf(" %s", algorithms[a]->name);
     std::printf(" (share of gathering) at d = 1, 0.7, 0.5, 0.3\n");
     for (std::size_t i = 0; i < n; ++i) {

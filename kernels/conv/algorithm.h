@@ -38,7 +38,7 @@ std::vector<const Record*> records() {
 // A cost that rules an algorithm out. Costs order the algorithms that suit a layer; see the algorithms' own files.
 constexpr double kNever = 1e300;
 
-// The cheapest of the ready algorithms for so many active channels.
+// The cheapest of the ready algorithms for these numbers of active channels.
 template <typename Record, typename Plan>
 const Record* cheapest(const std::vector<const Record*>& ready, const Plan& plan, int in_count, int out_count) {
   const Record* best = ready.front();

@@ -66,7 +66,7 @@ struct ConvTask {
   const float* bias = nullptr;               // by channel; replaces the plan's bias unless it is null
   int threads = 1;                           // how many threads share the units
   Layout input_layout = Layout::planes;      // or Layout::bare (see conv_takes_bare)
-  const ConvAlgorithm* algorithm = nullptr;  // what decide_conv has taken
+  const ConvAlgorithm* algorithm = nullptr;  // set by decide_conv
   // Memory that nobody needs while the task runs, 64-byte aligned: more room for weights that are transformed for the image.
   float* spare = nullptr;
   std::size_t spare_floats = 0;
@@ -119,7 +119,7 @@ using ConvPlanPtr = std::unique_ptr<ConvPlan, ConvPlanDelete>;
 ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float* bias, const Machine& machine,
                       const ConvAlgorithm* algorithm, std::string& error);
 
-// For tasks with at most so many active channels.
+// The scratch that tasks with at most these numbers of active channels need.
 ConvScratchFloats conv_scratch(const ConvPlan& plan, int most_in, int most_out);
 
 // Takes the cheapest ready algorithm for the task's numbers of active channels, and completes the plan for it. Before anything else

@@ -128,7 +128,7 @@ static void finish_outputs(const OutputsArgs& a, const float* sums, int wide, in
     const float* from = a.lines + o * line;
     float* row = out.planes + (plane + o) * out.stride + out.origin;
     for (int y = 0; y < out.height; ++y, from += out.width, row += out.pitch) {
-      // Whole vectors may run over a row's end as long as so many pixels follow: they are written afterwards.
+      // A whole vector may run over the end of a row where later rows have at least that many pixels: they are written afterwards.
       const bool over = (out.height - 1 - y) * out.width >= kLanes;
       for (int x = 0; x < out.width; x += kLanes) {
         const Vec value = finish(load(from + x), f, out);

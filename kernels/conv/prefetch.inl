@@ -1,9 +1,11 @@
-// Fetching weights ahead. A list of channels leaves gaps in them that the hardware cannot foresee.
+// Prefetching weights. A list of channels leaves gaps between the weights that are read, and the hardware prefetcher cannot
+// foresee them.
 //
-// What is fetched waits in the few line buffers that the product's own loads need too, so it is fetched evenly: one line for
-// every 24 products or more. Twice as many, or all of them in the first passes, gain nothing or lose, for then the product waits.
-// Processors that keep many lines on their way (fetches_many) take six times as many with AVX-512, which has half as many
-// passes for panels twice as wide: all that will be needed, by this convolution and by what comes next.
+// A prefetch occupies one of the few line buffers that the product's own loads need too, so prefetches are spread evenly: one
+// cache line for every 24 products or more. Prefetching twice as often, or everything in the first passes, gains nothing or loses,
+// because the product then waits for a free buffer. Processors with many line buffers (Machine::fetches_many) prefetch six times as
+// often with AVX-512. Panels are twice as wide there and make half as many passes, and these have to fetch all that this
+// convolution and the next layer will read.
 #pragma once
 #include "conv/kernels.h"
 #include "machine/prefetch.h"
@@ -11,8 +13,8 @@
 namespace penstock {
 namespace PENSTOCK_ISA {
 
-// To the second-level cache: more is fetched at a time than the first one holds. On AVX-512, where panels are twice as wide,
-// to the first one, unless `many` are fetched.
+// Prefetches one cache line into L2, because more is prefetched at a time than L1 holds. On AVX-512, where panels are twice as
+// wide, the line goes into L1 unless `many` are prefetched.
 PENSTOCK_INLINE void fetch(const float* p, bool many) {
   if (kWideVectors && !many) {
     fetch_near(p);
@@ -21,8 +23,8 @@ PENSTOCK_INLINE void fetch(const float* p, bool many) {
   }
 }
 
-// The pixels from column `x` on that a tile row's next strip will write, of planes [plane, plane + outs). Kernels write more
-// streams at a time than the hardware foresees.
+// Prefetches the pixels from column `x` on that the next strip of a tile row will write, in planes [plane, plane + outs). Kernels
+// write to more planes at a time than the hardware prefetcher follows.
 PENSTOCK_INLINE void fetch_next_strip(const ConvOutput& out, int plane, int outs, int tile_y, int x) {
   for (int o = 0; o < outs; ++o) {
     const float* next =
@@ -31,11 +33,10 @@ PENSTOCK_INLINE void fetch_next_strip(const ConvOutput& out, int plane, int outs
   }
 }
 
-constexpr int kLine = 16;  // floats of a cache line
+constexpr int kLine = 16;      // floats of a cache line
+constexpr int kManyLines = 6;  // cache lines prefetched for every two inputs where `many` are; otherwise one
 
-constexpr int kManyLines = 6;  // fetched for every two inputs, where many are; one elsewhere
-
-// What a pass fetches: floats of a row of weights, one of each cache line.
+// What one pass prefetches: the cache lines of `row` that hold the floats at `places`.
 struct Ahead {
   const float* row;
   const std::int32_t* places;
@@ -47,8 +48,9 @@ struct UsedLines {
   std::int32_t places[(2 + kManyLines / 2) * kMost];
   int count = 0;
 
-  // Of `inputs` channels of `list`, at most kMost, the row beginning with channel `first`; `size` floats each, at most a line.
-  // A pass may begin at any of the lines and has up to `turns` turns, at most kManyLines for two inputs of kMost.
+  // Finds the lines of the first `inputs` (at most kMost) channels of `list`. The row begins with channel `first` and has `size`
+  // floats for each channel, at most a cache line. A pass may begin at any of the lines and prefetches `turns` of them, at most
+  // kManyLines for every two of kMost inputs; the last line stands in for those that are missing.
   void find(const std::int32_t* list, int inputs, int first, int size, int turns) {
     int last = -1;
     count = 0;
@@ -63,7 +65,7 @@ struct UsedLines {
   }
 };
 
-// What each of at most `most` passes fetches, with `turns` turns each.
+// What each of at most `most` passes prefetches, `turns` lines in each.
 template <int kMost>
 struct AheadOf {
   Ahead passes[kMost];
@@ -80,8 +82,8 @@ struct AheadOf {
   }
 };
 
-// Lines of several rows, handed out one by one: the same place of every row, then the next place. Nothing branches, for a wrong
-// guess would take longer than the fetching.
+// Lines of several rows, handed out one by one: the same place of every row, then the next place. There is no branch, since a
+// mispredicted one would take longer than the prefetch.
 struct LinesAhead {
   const float* const* rows;
   const std::int32_t* place;
@@ -103,10 +105,10 @@ PENSTOCK_INLINE LaterRows share_of(const LaterRows& later, int index, int count)
   return {later.rows + row(index), row(index + 1) - row(index), later.lines};
 }
 
-// Lines that a pass over so many inputs fetches.
+// The cache lines that a pass over this many inputs prefetches.
 PENSTOCK_INLINE int lines_fetched(int inputs, bool many) { return inputs / 2 * (many ? kManyLines : 1); }
 
-// Passes that fetch so many lines, if there are `most`.
+// The number of passes, at most `most`, that prefetch `lines` cache lines when each prefetches `each` of them.
 PENSTOCK_INLINE int passes_of(int lines, int each, int most) {
   const int passes = each == 0 ? 0 : (lines + each - 1) / each;
   return passes < most ? passes : most;

@@ -152,7 +152,7 @@ struct Extent {
     sum_group = static_cast<std::ptrdiff_t>(groups) * kGroupFloats;
     sum_out = Tile::kGroups * sum_group;
   }
-  // Panels are about equal, but begin at whole vectors of outputs: so many filters are transformed at a time.
+  // Panels are about equal, but begin at multiples of kQuads outputs, because kQuads filters are transformed at a time.
   int first(int panel) const {
     const int whole = (panel * outs / panels + kQuads - 1) / kQuads * kQuads;
     return whole < outs ? whole : outs;

@@ -40,7 +40,7 @@ struct Int8Algorithm : Algorithm {
   bool (*suits)(const Int8Plan& plan);
   // The cost of one image with these active channels, relative to the other ready algorithms.
   double (*cost)(const Int8Plan& plan, int in_count, int out_count);
-  // Bytes of the gathered weights of so many active inputs and vectors of outputs, in one group.
+  // Bytes of one group's gathered weights, for these numbers of active inputs and of vectors of outputs.
   std::size_t (*weight_bytes)(const Int8Plan& plan, int in_count, int vectors);
   // Scratch of one thread, and the units of the second stage. `most_thread_bytes` also serves tasks with fewer channels.
   void (*lay_out)(const Int8Plan& plan, int in_count, int out_count, int threads, Int8Room& room, Int8Scratch& lay);
@@ -68,7 +68,7 @@ using Int8PlanPtr = std::unique_ptr<Int8Plan, FreeInt8Plan>;
 Int8PlanPtr plan_int8(const Int8Shape& shape, const std::int8_t* weights, const float* scales, const float* bias, Isa isa,
                       const Int8Algorithm* algorithm, std::string& why);
 
-// Rows that somebody will read later, `bytes` each and as far apart: those in the list, or the first `count` if there is none.
+// Rows that a later operation will read, `bytes` long and `bytes` apart: those in the list, or the first `count` if it is null.
 struct Int8Fetch {
   const std::uint8_t* rows = nullptr;
   std::ptrdiff_t bytes = 0;
@@ -89,16 +89,17 @@ struct Int8Task {
   std::int32_t* sums = nullptr;      // receives the sum of |q - zero| of each output in the list; may be null
   const Int8Fetch* later = nullptr;  // fetched while this task multiplies
   int later_count = 0;
-  // 1x1 alone, may be null: by input channel, q - zero of what is all over a channel that the list leaves out.
+  // For 1x1 kernels only, may be null: by input channel, q - zero of the constant in a channel that the list leaves out.
   const float* constants = nullptr;
-  const Int8Algorithm* algorithm = nullptr;  // what decide_int8 has taken
+  const Int8Algorithm* algorithm = nullptr;  // set by decide_int8
 };
 
-// Bytes of scratch for at most so many active channels.
+// Bytes of scratch for tasks with at most these numbers of active channels.
 std::size_t int8_scratch(const Int8Plan& plan, int in_count, int out_count, int threads);
 
-// In this order: decide (which takes the cheapest ready algorithm for the task's numbers of active channels), begin, every unit of each stage (units of one stage in any order, on any thread), end.
-// `scratch` is 64-byte aligned and the same throughout.
+// A task is run by these calls in this order. decide_int8 takes the cheapest ready algorithm for the task's numbers of active
+// channels. begin_int8 follows, then run_int8 for all units of each stage (units of one stage in any order, on any thread), then
+// end_int8. `scratch` is 64-byte aligned and the same throughout.
 void decide_int8(const Int8Plan& plan, Int8Task& task);
 void begin_int8(const Int8Plan& plan, const Int8Task& task, std::uint8_t* scratch);
 int int8_stages(const Int8Plan& plan, const Int8Task& task);

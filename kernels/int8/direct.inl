@@ -5,7 +5,7 @@
 #if defined(PENSTOCK_VEC_NEON)
 #include "int8/multiply_neon.inl"
 #else
-// kMore: added to what is there.
+// kMore: the products are added to the sums that are there.
 template <bool kQuads, int kVectors, int kPixels, bool kMore>
 PENSTOCK_INLINE void multiply_add(const std::uint8_t* w, const std::uint8_t* const* pixels, const std::ptrdiff_t* taps,
                                   int tap_count, int groups, std::int32_t* sums) {
@@ -75,7 +75,7 @@ static Multiply multiply_of(int vectors, int pixels) {
   }
 }
 
-// Pixels of a register block beside so many vectors.
+// The pixels of a register block that has this many vectors of outputs.
 constexpr int most_pixels(int vectors) {
 #if defined(PENSTOCK_VEC_MATRIX)
   return vectors == 4 ? 6 : 8;

@@ -1,7 +1,7 @@
 // The end of a convolution: int32 sums to codes, and the sums of codes that the next gate will ask for.
 
 PENSTOCK_INLINE Flo exponential(Flo x) {
-  // As in ops.inl: 2^n times a polynomial.
+  // As in ops/functions.inl: 2^n times a polynomial.
   x = smaller(larger(x, splat(-87.0f)), splat(88.0f));
   const Flo magic = splat(12582912.0f);
   const Flo n = (x * splat(1.44269504f) + magic) - magic;
@@ -41,7 +41,8 @@ PENSTOCK_INLINE Flo curve(Function f, Flo v) {
   }
 }
 
-// What a function needs besides the clamp: nothing, and codes are never below the zero point; nothing; anything.
+// What the function asks for besides the clamp to [low, high]. rectified: nothing, and no code is below the zero point. clamped:
+// nothing. shaped: its own formula.
 enum class Ending { rectified, clamped, shaped };
 
 PENSTOCK_INLINE Ending ending_of(const Int8Finish& f) {
@@ -49,7 +50,7 @@ PENSTOCK_INLINE Ending ending_of(const Int8Finish& f) {
   return !clamp ? Ending::shaped : f.low >= 0.0f ? Ending::rectified : Ending::clamped;
 }
 
-// q - zero of y.
+// From y to q - zero, where q is its code.
 template <Ending kEnding>
 PENSTOCK_INLINE Int quantise(const Int8Finish& f, Flo y) {
   if constexpr (kEnding == Ending::shaped) {

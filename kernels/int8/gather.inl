@@ -60,8 +60,8 @@ struct Gathering {
   }
 };
 
-// Rows of weights from one vector of outputs on, of an input and `next` bytes later of the next one, taps `pitch` bytes apart:
-// interleaved, and with_transform to 36 positions, `step` bytes apart.
+// Interleaves the weights of a pair of inputs for one vector of outputs. The second input's weights lie `next` bytes after the
+// first's, taps are `pitch` bytes apart. With the transform they become 36 positions, `step` bytes apart.
 PENSTOCK_INLINE void pack_vector(const std::int8_t* from, std::ptrdiff_t pitch, std::ptrdiff_t next, int taps, bool with_transform,
                                  std::uint8_t* target, std::ptrdiff_t step) {
   if (with_transform) {

@@ -98,16 +98,16 @@ struct Int8Plan {
   }
 };
 
-// Bytes from one position of transformed filters to the next: not a power of two, or all 36 would fall into one set of the cache.
+// Bytes from one position of transformed filters to the next: not a power of two, or all 36 would fall into one cache set.
 constexpr std::int64_t filter_position_bytes(int pairs, int vectors, int lanes) {
   return static_cast<std::int64_t>(pairs) * vectors * lanes * 4 + 64;
 }
-// Of all positions of `vectors` vectors in panels of at most `most`.
+// Bytes of the transformed filters of `vectors` vectors of outputs, all positions, in panels of at most `most` vectors.
 constexpr std::int64_t filter_bytes(int pairs, int vectors, int lanes, int most) {
   return 36 * (static_cast<std::int64_t>(pairs) * vectors * lanes * 4 + 64 * ((vectors + most - 1) / most));
 }
 
-// Bytes from one row of weights without the skipped outputs to the next.
+// Bytes from one compacted row of weights (without the skipped outputs) to the next.
 constexpr std::ptrdiff_t compacted_pitch(int row) { return row + 16 + 64; }
 // The same where rows of many inputs are kept (stream.inl).
 constexpr std::ptrdiff_t stream_pitch(int out_count) { return (out_count + 15) / 16 * 16 + 16; }
@@ -118,7 +118,7 @@ constexpr int stream_piece(int taps) { return taps >= 9 ? 12 : 64; }
 class Int8Fetcher {
  public:
   Int8Fetcher(const Int8Task& task, int unit, int units);
-  // The share is spread over so many calls of some().
+  // Spreads the share over this many calls of some().
   void expect(std::int64_t turns) { each_ = (left_ + turns - 1) / std::max<std::int64_t>(1, turns); }
   void some() {
     for (std::int64_t n = std::min(each_, left_); n > 0; --n, --left_) {
@@ -168,13 +168,13 @@ struct Int8Kernels {
   MapKernels maps;
 };
 
-// plan_int8 with kernels that are given.
+// As plan_int8, with the kernels given by the caller.
 Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Int8Shape& shape, const std::int8_t* weights, const float* scales,
                            const float* bias, const Int8Algorithm* algorithm, std::string& why);
 // Room for the weights of all channels, gathered once, for tasks that skip none.
 void plan_packing(Int8Plan& plan);
 
-// The scratch of a task with so many active channels.
+// The scratch of a task with these numbers of active channels.
 Int8Scratch lay_out(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads);
 // Whether such a task can read the plan's packed weights, and whether it gathers its weights piece by piece (stream.inl).
 bool has_packed(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count);

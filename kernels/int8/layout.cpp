@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kDirectBytes = 160 << 10;     // widened input of a unit
 constexpr int kFewPixels = 48, kMostPixels = 1024;  // of a direct unit, unless one row has more
-// Weights are gathered piece by piece where all of them would take more than this.
+// Above this many bytes of gathered weights, they are gathered piece by piece (stream.inl).
 constexpr std::size_t kStreamBytes = 64 << 10;
 // The same of weights that the plan could keep packed, at eight times the memory of Winograd's filters.
 constexpr std::size_t kStreamPacked = 4 << 20;
@@ -20,7 +20,7 @@ bool may_stream(const Int8Plan& plan, const Int8Algorithm* algorithm, int thread
          algorithm->few_users(plan);
 }
 
-// How many pairs of inputs are compacted together then.
+// How many pairs of inputs are compacted together where weights are gathered piece by piece.
 int stream_pairs(const Int8Plan& plan, int in_count, int out_count) {
   const int piece = stream_piece(plan.taps), pairs = (in_count + 1) / 2;
   const std::size_t pair = 2 * static_cast<std::size_t>(plan.taps) * static_cast<std::size_t>(stream_pitch(out_count));
@@ -132,8 +132,8 @@ std::size_t most_row_bytes(const Int8Plan& plan, const Int8Scratch& lay) {
 std::size_t int8_scratch(const Int8Plan& plan, int in_count, int out_count, int threads) {
   std::size_t most = 0;
   for (const Int8Algorithm* algorithm : plan.ready) {
-    // A run with fewer channels has no packed weights, and takes more rows or tiles at a time, up to the limits above; on one
-    // thread its units are larger.
+    // The bound has to hold for tasks with fewer channels too. They cannot read packed weights, and they take more rows or tiles at a
+    // time, up to the limits above. On one thread units are larger.
     for (int members : {1, threads}) {
       const Int8Scratch lay = lay_out_as(plan, algorithm, in_count, out_count, members, Weights::packed);
       const std::size_t weights = algorithm->weight_bytes(plan, in_count, lay.vectors);

@@ -6,15 +6,15 @@
 
 namespace penstock {
 
-// For every channel of a result's list the place among an input's channels, and the byte shuffles that bring them there.
+// For every channel of a result's list its place among an input's channels, and the byte shuffles that move the channels.
 class Spread {
  public:
-  // Bytes of memory for so many channels of the result.
+  // Bytes of memory that the tables of a result with this many channels take.
   static std::size_t size(int count) { return static_cast<std::size_t>((count + 15) / 16) * (16 * 4 + 4 + 16 + 16); }
   Spread(const std::int32_t* out_list, int out_count, const std::int32_t* in_list, int in_count, int zero, std::uint8_t* memory);
 
-  const std::int32_t* places;  // -1: not there
-  const std::int32_t* starts;  // of each 16 channels; -1: they lie too far apart for a shuffle
+  const std::int32_t* places;  // -1: the input does not store the channel
+  const std::int32_t* starts;  // for each 16 channels, where the shuffle reads; -1: they lie too far apart for a shuffle
   const std::uint8_t* masks;
   const std::uint8_t* fills;  // the zero point's code where a channel is missing
 };
@@ -63,10 +63,10 @@ struct MapKernels {
   bool (*from_floats)(const float* from, std::int64_t step, int pixels, int count, Quantised out, std::uint8_t* row, int bytes);
 };
 
-// Of a set that has proved itself (select.h).
+// The operations of an instruction set that agrees with the baseline (select.h).
 const MapKernels& map_kernels(Isa wanted);
 
-// q - zero of what a convolution makes of zeros all over: function(bias), for each channel.
+// For each channel q - zero of function(bias), which is what a convolution makes of an input that is zero everywhere.
 void find_constants(const MapKernels& maps, const float* bias, int channels, Function function, float slope, Quantised out,
                     float* values);
 

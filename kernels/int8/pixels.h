@@ -33,8 +33,8 @@ struct Quantised {
   int zero = 0;
 };
 
-// Codes saturate, so values beyond a tensor's range become its largest in silence. A few are clipped; but where more than
-// one value in kFarShare lies more than kFarTimes beyond the range that the calibration saw, the result would mean nothing:
+// Codes saturate: a value beyond a tensor's range silently becomes the largest code. A few such values do no harm. But where more
+// than one value in kFarShare lies more than kFarTimes beyond the range that the calibration saw, the result would mean nothing:
 // such images have not been preprocessed, or are of another kind than those of the calibration.
 constexpr float kFarTimes = 8.0f;
 constexpr std::int64_t kFarShare = 64;

@@ -57,7 +57,7 @@ std::int64_t bound_sums(const Int8Shape& s, const std::int8_t* weights) {
   return bound;
 }
 
-// At most eight bytes; eight are one load and one store.
+// Copies at most eight bytes; a copy of eight is one load and one store.
 void copy_some(void* to, const void* from, int bytes) {
   if (bytes == 8) std::memcpy(to, from, 8);
   else std::memcpy(to, from, static_cast<std::size_t>(bytes));
@@ -78,7 +78,7 @@ void transpose(std::uint64_t (&rows)[8]) {
 // The filters of one group, from [out][places.size()] to rows of outputs: filter element i becomes row places[i].
 void order_weights(const std::int8_t* from, int out, const std::vector<std::int64_t>& places, int row, std::int8_t* to) {
   const std::int64_t count = static_cast<std::int64_t>(places.size());
-  constexpr std::int64_t kRows = 64;  // so many rows stay in the first cache while all outputs are written to them
+  constexpr std::int64_t kRows = 64;  // rows that stay in L1 while all outputs are written to them
   for (std::int64_t first = 0; first < count; first += kRows) {
     const std::int64_t last = std::min(first + kRows, count);
     for (int o = 0; o < out; o += 8) {

@@ -33,7 +33,7 @@ static void multiply_vectors(const Positions& m, Int8Fetcher* fetcher) {
   kTable[pieces.size - 1](m, pieces, fetcher);
 }
 
-// more: added to the products that are there.
+// more: the products are added to those that are there.
 static void multiply_positions(const Positions& m, int vectors, Int8Fetcher* fetcher, bool more = false) {
   static_assert(kMostVectors == 2);
   if (vectors == 2) (more ? multiply_vectors<2, true> : multiply_vectors<2, false>)(m, fetcher);

@@ -1,9 +1,9 @@
 // Vectors of whole numbers for the int8 kernels, of the width that the including file is compiled for.
 //
-// The only file of this folder with intrinsics, besides gather_vbmi.inl, and vec_neon.h and multiply_neon.inl for ARM. The including file defines PENSTOCK_ISA (a
-// namespace) and one of PENSTOCK_VEC_BASELINE, _AVX2, _AVX512, _NEON and switches its target on before this header. Arithmetic, comparisons and shifts
-// come with the compiler's vector types; floats are never contracted into fused multiply-adds (the including file
-// says fp-contract=off), so every set rounds alike.
+// Besides gather_vbmi.inl, and vec_neon.h and multiply_neon.inl for ARM, this is the only file of the folder with intrinsics. The
+// including file defines PENSTOCK_ISA (a namespace) and one of PENSTOCK_VEC_BASELINE, _AVX2, _AVX512, _NEON, and switches its target
+// on before this header. Arithmetic, comparisons and shifts come with the compiler's vector types. Floats are never contracted into
+// fused multiply-adds (the including file says fp-contract=off), so every set rounds alike.
 #if defined(PENSTOCK_VEC_AVX2) || defined(PENSTOCK_VEC_AVX512)
 #include <immintrin.h>
 #elif defined(PENSTOCK_VEC_NEON)
@@ -55,7 +55,7 @@ PENSTOCK_INLINE Flo choose(Int mask, Flo yes, Flo no) { return (Flo)(((Int)yes &
 constexpr int pair_place(int lane, int which) { return 2 * lane + which; }
 #endif
 
-// Of two numbers that are not ordered, b.
+// Where either number is not a number (NaN), the result is b.
 #if defined(PENSTOCK_VEC_NEON)
 #elif defined(PENSTOCK_VEC_AVX512)
 PENSTOCK_INLINE Flo larger(Flo a, Flo b) { return (Flo)_mm512_maskz_max_ps(0xffff, (__m512)a, (__m512)b); }
@@ -86,7 +86,7 @@ PENSTOCK_INLINE Int magnitude(Int v) {
 
 #if defined(PENSTOCK_VEC_AVX512)
 
-// GCC spills the accumulators of these two intrinsics.
+// In assembly, because GCC spills the accumulators of the two intrinsics.
 PENSTOCK_INLINE Int dot_pairs(Int sum, Int a, Int b) {
   __asm__("vpdpwssd %2,%1,%0" : "+v"(sum) : "v"(a), "v"(b));
   return sum;

@@ -21,7 +21,7 @@ bool suits(const Int8Plan&) { return true; }
 int tiles_of(const Int8Plan& plan) { return (plan.shape.output.width + 3) / 4 * ((plan.shape.output.height + 3) / 4); }
 int padded_words(const Int8Kernels& k, int in_count) { return (in_count + 2 * k.lanes - 1) / (2 * k.lanes) * 2 * k.lanes; }
 
-// Tiles that are transformed and multiplied together, for so many active inputs.
+// How many tiles are transformed and multiplied together, given the number of active inputs.
 int unit_tiles(const Int8Plan& plan, int in_count, int threads) {
   const Int8Kernels& k = *plan.kernels;
   const int tiles = tiles_of(plan);
@@ -44,7 +44,7 @@ double cost(const Int8Plan& plan, int in_count, int out_count) {
   const double multiply = vectors * tiles * 36.0 * pairs * 0.55 + 36.0 * panels * tiles / 6.0 * 45.0;
   const double transforms = tiles * (150.0 * std::ceil(in_count / (2.0 * k.lanes)) + 230.0 * vectors);
   const double filters = all_active(plan, in_count, out_count) ? 0.0 : pairs * vectors * 90.0;
-  // Every unit reads all transformed filters: at 48 bytes a cycle what fits the second cache, at 10 what does not.
+  // Every unit reads all transformed filters: at 48 bytes a cycle if they fit in L2, at 10 if they do not.
   constexpr double kNear = 768 << 10;
   const double bytes = 36.0 * pairs * vectors * 4.0 * k.lanes;
   const double reading = units * (std::min(bytes, kNear) / 48.0 + std::max(0.0, bytes - kNear) / 10.0);
@@ -66,7 +66,7 @@ void lay_out(const Int8Plan& plan, int in_count, int, int threads, Int8Room& roo
   lay.panel_units = 1;
   lay.position = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(lay.unit_rows) * words) + 2 * k.lanes;
   lay.transformed = room.take(36 * 2 * static_cast<std::size_t>(lay.position)) - lay.thread;
-  // Of one panel of outputs, or of all of them.
+  // The products of one panel of outputs, or of all outputs.
   const int vectors = lay.streamed > 0 ? lay.vectors + lay.vectors % k.most_vectors : k.most_vectors;
   lay.products = room.take(36 * 4 * static_cast<std::size_t>((lay.unit_rows + 1) * vectors * k.lanes)) - lay.thread;
 }

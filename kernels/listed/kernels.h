@@ -14,9 +14,10 @@ struct ListedArgs {
   int in_count, in_channels;
   const std::ptrdiff_t* taps;  // from the input pixel under output (0, 0), without padding, to each tap
   int tap_count;
-  const std::int32_t* places;  // of each listed pixel's input, from that of output (0, 0); whole strips, the last one repeated
-  const float* weights;        // [out][in][tap]
-  const float* bias;           // by output
+  // Where the input of each listed pixel lies, from that of output (0, 0). The last one is repeated up to a whole strip.
+  const std::int32_t* places;
+  const float* weights;  // [out][in][tap]
+  const float* bias;     // by output
   int out_channels;
   float* sums;          // [out][listed pixel], `step` apart
   std::ptrdiff_t step;  // a multiple of a strip

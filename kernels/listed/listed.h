@@ -1,5 +1,5 @@
-// A convolution that computes some pixels of its output only: those of a list that the program holds, or those where a map of
-// one channel is not zero for this image.
+// A convolution that computes only some pixels of its output: those of a list that the program holds, or those where a map of one
+// channel is not zero for this image.
 //
 //     a fixed list:   out(q) = f(conv(x) at the listed pixel that is nearest to q)
 //     a map m:        out(q) = f(m(q) * conv(x)(q) + shift), and f(shift) where m(q) = 0
@@ -13,7 +13,7 @@
 
 namespace penstock {
 
-// Of a set that this machine has.
+// The kernels of an instruction set that this machine has.
 const ListedKernels& listed_kernels(Isa isa);
 
 struct ListedShape {
@@ -47,7 +47,7 @@ struct ListedPlan {
   std::int64_t packed_floats() const { return static_cast<std::int64_t>(block) * shape.in_channels * tap_count() * kernels->strip; }
 };
 
-// block_floats: about as much of the gathered input as should be used together. pixels: a fixed list, increasing, or none.
+// block_floats: about how many floats of gathered input are multiplied together. pixels: the fixed list, increasing, or empty.
 ListedPlan plan_listed(const ListedShape& shape, Isa isa, const float* weights, const float* bias, const float* shift,
                        std::int64_t block_floats, const std::vector<std::int32_t>& pixels, std::vector<std::int32_t> nearest);
 

@@ -24,7 +24,8 @@ Isa best_isa();
 // Whether its vectors are a whole cache line, 16 floats.
 bool isa_has_wide_vectors(Isa isa);
 
-// 64-bit ARM: the processor's and the operating system's word on dot products of bytes (sdot) and on products of matrices of bytes (usmmla).
+// 64-bit ARM: whether the processor and the operating system support dot products of bytes (sdot) and products of matrices of bytes
+// (usmmla).
 bool cpu_has_dot_products();
 bool cpu_has_matrix_products();
 

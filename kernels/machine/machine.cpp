@@ -23,8 +23,8 @@ const std::vector<Core> kCores = {
     // Later and earlier cores of AMD are taken to be alike until one has been measured.
     {"AMD", 32 * kKib, 512 * kKib, 24, true, Tuning{}, wide(Tuning{})},
     {"Ice Lake", 48 * kKib, 1280 * kKib, 12, false, Tuning{}, wide(Tuning{})},
-    // 64-bit ARM from Cortex-A76 on. No such core was at hand: the tuning is that of narrow vectors elsewhere, and kernels take their 32
-    // registers from vec_neon.h.
+    // 64-bit ARM from Cortex-A76 on. It has not been measured on such a core: the tuning is that of narrow vectors elsewhere, and
+    // kernels take their 32 registers from vec_neon.h.
     {"ARM64", 64 * kKib, 512 * kKib, 12, false, Tuning{}, Tuning{}},
     {"unknown", 32 * kKib, 256 * kKib, 12, false, Tuning{}, wide(Tuning{})},
 };

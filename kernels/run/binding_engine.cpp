@@ -131,7 +131,8 @@ class Engine {
   std::vector<int> knob_channels() const { return runtime_->program().knob_channels; }
 
  private:
-  // None, or (image, operation, whether in its gate, whether finite but far out of range) of what was wrong first. Signals are looked at between images.
+  // None, or where the first bad value was met: (image, operation, whether in its gate, whether finite but far out of range).
+  // Signals are looked at between images.
   nb::object carry_out(RunRequest request) {
     request.stop = [] {
       nb::gil_scoped_acquire acquire;

@@ -53,10 +53,10 @@ struct Tensor {
   Planes shape;
   std::int64_t offset;
   std::int64_t step() const { return layout == Layout::vector ? 1 : shape.stride(); }
-  Quantised quantised;  // of codes
+  Quantised quantised;  // scale and zero point, if the elements are codes
   bool whole = true;    // every channel is stored
   bool filled = false;  // a channel that is not stored holds a constant (Live::fill) rather than zeros
-  // Floats of memory when so many channels are stored.
+  // Floats of memory when `count` channels are stored.
   std::int64_t floats_for(std::int64_t count) const {
     if (layout != Layout::pixels) return step() * count;
     return (pixels_size(shape, channels, static_cast<int>(count)) + 3) / 4;
@@ -67,10 +67,11 @@ struct Tensor {
   }
 };
 
-// Memory of an operation besides its tensors, in floats: shared by all threads, then so much for each of them, then the chunk.
+// Memory of an operation besides its tensors, in floats: what all threads share, then an area for each thread, then the planes of
+// one chunk (Op::chunk).
 struct OpScratch {
   std::int64_t shared = 0, thread = 0, chunk = 0;
-  std::int64_t spare = 0;  // not part of it: what a convolution may use of memory that is free anyway
+  std::int64_t spare = 0;  // memory that is free anyway and that a convolution may use; not counted in total()
   std::int64_t total(int threads) const { return shared + threads * thread + chunk; }
 };
 
@@ -80,7 +81,7 @@ struct Op {
   Function function = Function::none;
   float slope = 0.0f, eps = 0.0f;
   int layer = -1, knob = -1;
-  const float* scale = nullptr;  // affine, channel_norm: a value a channel
+  const float* scale = nullptr;  // affine, channel_norm: one value for each channel
   const float* shift = nullptr;
   const float* weights = nullptr;  // linear: [in][out] for a vector, [out][in] for planes
   const float* bias = nullptr;     // linear, conv
@@ -96,19 +97,19 @@ struct Op {
   Function after = Function::none;  // conv with in2: applied after the addition
   float after_slope = 0.0f;
   int chunk = 0;                    // conv with in2: planes computed at a time before they are added
-  OpScratch scratch;                // for all channels
-  std::int64_t scratch_offset = 0;  // where it starts in the arena
+  OpScratch scratch;                // enough for tasks with every channel active
+  std::int64_t scratch_offset = 0;  // where the scratch starts in the arena
   int kernel_area = 1;
   bool keeps_list = false;       // conv, depthwise: computes the channels that its input stores
   bool takes_constants = false;  // conv: 1x1, so that a constant at the input is an addition to its bias
-  std::vector<float> fill;       // of a conv that keeps the list: what the other channels are
+  std::vector<float> fill;       // conv that keeps the list: the constant in each channel that is not stored
   Pool pool = Pool::max;
   PoolShape window{};
   ConvPlanPtr plan;
-  Int8PlanPtr int8;  // of a convolution from codes to codes, instead of `plan`
+  Int8PlanPtr int8;  // conv from codes to codes: stands in place of `plan`
   std::shared_ptr<const ListedPlan> listed;
   std::vector<int> inputs;  // concat
-  // affine: whether a channel that is skipped stays zero, and skipped.
+  // affine: whether a skipped channel stays zero, so that it can stay skipped.
   bool passes_channels() const { return shift == nullptr && keeps_zero(function); }
 };
 
@@ -117,8 +118,7 @@ inline int winners_of(const Op& op, int channels, const std::int32_t* winners) {
   return std::min(channels, std::max(1, winners[op.knob]));
 }
 
-// k = ceil(d C), at least 1 and at most C. d C can land a hair above an integer in floating point; such a hair must not buy
-// one more channel.
+// k = ceil(d C), at least 1 and at most C. Rounding can leave d C slightly above an integer, which must not add a channel.
 inline int winner_count(double density, int channels) {
   constexpr double kRounding = 1e-9;
   return std::clamp(static_cast<int>(std::ceil(density * channels - kRounding * channels)), 1, channels);
@@ -150,7 +150,7 @@ std::vector<int> find_last_uses(const Program& program);
 // Floats in whole cache lines.
 inline std::int64_t round_to_line(std::int64_t floats) { return (floats + 15) / 16 * 16; }
 
-// What an operation needs when its input and its result have at most so many channels.
+// The scratch of an operation whose input and result have at most this many active channels.
 OpScratch scratch_for(const Op& op, int most_in, int most_out, int threads);
 
 }  // namespace penstock

@@ -121,7 +121,7 @@ Runtime::Context::Context(const Program& program, std::size_t pieces) {
   pixel_places.resize(pixels);
   pixel_results.resize(pixels);
   pixel_factors.resize(pixels);
-  later.resize(pieces + 1);  // the last one is written in vain
+  later.resize(pieces + 1);  // one more than needed: a branchless loop writes past the last piece
   later_channels.resize(kLaterReaders * widest);
 }
 
@@ -278,7 +278,7 @@ RunFault Runtime::run(const RunRequest& request) {
   }
   if (stopped.load()) throw Stopped();
   if (fault.op > 0) {
-    // It may have come a long way; the first layer that yields one is what the caller wants to know.
+    // A bad result may come from a much earlier layer; the caller wants to know the first one that yields a bad value.
     std::unique_ptr<Context> context = take();
     Walk walk(*this, *context, *placement, nullptr, request.winners);
     walk.start(request, fault.image);

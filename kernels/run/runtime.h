@@ -95,8 +95,8 @@ class Runtime {
     static int piece(const std::vector<Upcoming>& all);
     static std::size_t pieces(const std::vector<Upcoming>& all);
   };
-  // For every convolution: what comes next, as far as it is known once the convolution has its winners. None where rows are few;
-  // convolutions that fetch nothing themselves are passed over.
+  // For every convolution: the rows that later operations read, as far as they are known once the convolution has its winners. There
+  // are none where rows are few, and convolutions that prefetch nothing are passed over.
   static std::vector<std::vector<Upcoming>> find_upcoming(const Program& program);
   std::vector<std::vector<Upcoming>> upcoming_;
   // The same for convolutions of codes, which fetch the weights of the next ones too.

@@ -160,7 +160,7 @@ void Runtime::Walk::note_summaries(int t) {
   context_.summary_kind[static_cast<std::size_t>(t)] = runtime_.wanted_summaries_[static_cast<std::size_t>(t)];
 }
 
-// g = relu(ss(x) phi + rho), and its winners. `level` is where the values of the level that serves so many winners begin.
+// g = relu(ss(x) phi + rho), and its winners. `level` is where the values of the level that serves this number of winners begin.
 int Runtime::Walk::choose_winners(const Op& op, const Live& in, int wanted, std::int64_t level, std::int32_t* list) {
   const int channels = tensor(op.out).channels;
   const Row ss = with_summaries(op, in);

@@ -17,11 +17,11 @@ struct Live {
   const float* fill = nullptr;  // by channel: what is all over a channel that is not stored; null means zeros
 };
 
-// Convolutions that one of codes fetches rows for, at most.
+// The most convolutions for which a convolution of codes prefetches rows.
 constexpr std::size_t kLaterReaders = 2;
 
 struct Runtime::Context {
-  // `pieces`: of rows that one convolution fetches for whoever comes next, at most.
+  // `pieces`: the most pieces of rows that one convolution prefetches for the operations after it.
   Context(const Program& program, std::size_t pieces);
   ConvBuffer arena;
   std::vector<std::int32_t> lists;

@@ -14,7 +14,7 @@ int Runtime::Walk::list_pixels(const Op& op) {
   int count = 0;
   for (int y = 0; y < map.height; ++y, row += map.pitch()) {
     if (!kernels_.all_finite(row, map.width)) return -1;
-    // Without branches: every place is written, and the next one goes over it unless this one counts.
+    // No branch: every place is written, and the next one overwrites it unless its pixel is listed.
     for (int x = 0; x < map.width; ++x) {
       places[count] = plan.place(y, x);
       results[count] = static_cast<std::int32_t>(y * to.pitch() + x);

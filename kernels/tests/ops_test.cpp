@@ -39,7 +39,7 @@ bool padding_is_zero(const std::vector<float>& plane, Planes shape) {
   return true;
 }
 
-// Only the values: what lies in the slack is nobody's.
+// Compares the values only: what the slack after a plane holds does not matter.
 std::vector<float> values(const OpKernels& k, const std::vector<float>& plane, Planes shape) {
   std::vector<float> image(static_cast<std::size_t>(shape.height) * static_cast<std::size_t>(shape.width));
   k.export_plane(plane.data(), shape, image.data());

@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kPositions = 36;
 constexpr std::int64_t kBlock = 16;
 constexpr std::int64_t kLine = 16;               // floats in a cache line
-constexpr std::int64_t kMatrixFloats = 3 << 18;  // of one matrix at a time (3 MiB): all of them stay in the last cache
+constexpr std::int64_t kMatrixFloats = 3 << 18;  // size of one matrix (3 MiB), so that all of them together stay in L3
 
 // How many images are worked on at a time, and how their tiles lie in a matrix.
 struct Chunk {
@@ -22,7 +22,7 @@ struct Chunk {
     images = std::clamp<std::int64_t>(kMatrixFloats / (kPositions * widest * s.tiles()), 1, s.images);
     rows = (images * s.tiles() + kTrainRows - 1) / kTrainRows * kTrainRows;
   }
-  // A line more than the data, or all positions of a tile would lie in the same set of the cache.
+  // One cache line is left free: without it all positions of a tile would fall into the same cache set.
   std::int64_t step(std::int64_t blocks) const { return blocks * rows * kBlock + kLine; }
 };
 
@@ -89,7 +89,7 @@ void train_conv_backward(Isa isa, Team& team, Scratch& scratch, const TrainConvS
   float* const v = du + kPositions * filter;
   float* const d = v + kPositions * v_step;
   if (dx) {
-    if (s.out % kBlock) std::fill_n(ut, kPositions * filter, 0.0f);  // outputs that only fill a block up
+    if (s.out % kBlock) std::fill_n(ut, kPositions * filter, 0.0f);  // zeros for the outputs that pad the last block
     team.run(static_cast<int>(s.out), [&](int o, int) { kernel.turned_filters(s, w, o, ut); });
   }
   std::fill_n(du, kPositions * filter, 0.0f);

@@ -30,8 +30,8 @@ struct TrainConvShape {
   std::int64_t tiles() const { return tiles_down() * tiles_across(); }  // of one image
   std::int64_t in_blocks() const { return (in + 15) / 16; }
   std::int64_t out_blocks() const { return (out + 15) / 16; }
-  // Floats from one position of the transformed filters to the next: a line more than they are, or all positions of a
-  // filter would lie in the same set of the cache.
+  // Floats from one position of the transformed filters to the next. One cache line is left free: without it all positions of a
+  // filter would fall into the same cache set.
   std::int64_t filter_step() const { return in_blocks() * out_blocks() * 256 + 16; }
 };
 
@@ -41,7 +41,8 @@ bool valid(const TrainConvShape& shape, const char** what);
 // Memory that stays from call to call, since fresh pages cost as much as a transform.
 class Scratch {
  public:
-  // At least so many floats, aligned to cache lines; what was taken before is gone. Never holds a NaN of nobody's.
+  // Returns at least this many floats, aligned to cache lines, and takes back what it gave before. New memory is zeroed, so that
+  // padding which is read but never written holds no NaN.
   float* take(std::int64_t floats);
 
  private:

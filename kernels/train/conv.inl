@@ -210,7 +210,7 @@ static void turned_filters(const TrainConvShape& s, const float* w, Index o, flo
 static void filter_gradient(const TrainConvShape& s, const float* du, Index block, float* dw) {
   const Index outs = std::min<Index>(kBlock, s.out - block * kBlock);
   for (Index first = 0; first < s.in; first += kBlock) {
-    // Turned round here: a number at a time, the lines of dw would push each other out of the cache.
+    // Transposed here: writing dw one number at a time, its cache lines would evict each other.
     float turned[9][kBlock][kBlock];
     const Index ins = std::min<Index>(kBlock, s.in - first);
     for (Index i = 0; i < ins; ++i)

@@ -13,7 +13,7 @@ struct TrainKernels {
   SkipKernels skip;
 };
 
-// Of a set that this machine has.
+// The kernels of an instruction set that this machine has.
 const TrainKernels& train_kernels(Isa isa);
 
 // train_kernels_<name>() for every instruction set; those of other architectures do not exist.

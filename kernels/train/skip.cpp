@@ -9,11 +9,11 @@ namespace penstock {
 namespace {
 
 constexpr std::int64_t kLine = 16;               // floats in a cache line
-constexpr std::int64_t kTileFloats = 1 << 20;    // of one side's tiles at a time (4 MiB): both sides stay in the last cache
-constexpr std::int64_t kFilterFloats = 1 << 16;  // of the filters that one part of the products reads again and again (256 KiB)
-constexpr std::int64_t kSplit = 4;               // parts of the products for a group of positions, about
+constexpr std::int64_t kTileFloats = 1 << 20;    // tiles of the input, or of the output, at a time (4 MiB): both stay in L3
+constexpr std::int64_t kFilterFloats = 1 << 16;  // filters that one part of the products reads again and again (256 KiB)
+constexpr std::int64_t kSplit = 4;               // about how many parts the products of a group of positions are divided into
 
-// How many images are worked on at a time, and how the tiles of one side lie.
+// The transformed tiles of the input or of the output: how many images are worked on at a time, and where each tile lies.
 class Tiles {
  public:
   Tiles(const SkipShape& s, const SkipKernels& kernel, int groups, const Winners& winners, std::int64_t images)
@@ -34,7 +34,7 @@ class Tiles {
   float* of(std::int64_t group, std::int64_t image) const { return data_ + group * group_step_ + image * image_step_; }
 
  private:
-  // A line more than the tiles where these are many, or all places would lie in a few sets of the cache.
+  // Where there are many tiles one cache line is left free: without it all places would fall into a few cache sets.
   static std::int64_t step_of(const SkipShape& s, const SkipKernels& kernel) {
     const std::int64_t floats = s.tiles() * kernel.lanes;
     return floats < 4 * kLine ? floats : (floats + kLine - 1) / kLine * kLine + kLine;
@@ -44,11 +44,11 @@ class Tiles {
   float* data_ = nullptr;
 };
 
-// The products of a chunk of images, in parts of a group of positions, a range of the channels that are made, and a block of the
-// images; neighbouring parts read the same filters.
+// The products of a chunk of images, divided into parts. A part is a group of positions, a range of the channels that are computed
+// and a block of the images; neighbouring parts read the same filters.
 class Parts {
  public:
-  // row: of the filters, in floats. A part that adds up over images must have them all.
+  // row: floats of one channel's filters. all_images: the products are summed over images, so a part has to have all of them.
   Parts(int groups, std::int64_t channels, std::int64_t row, std::int64_t images, bool all_images) {
     const std::int64_t fit = std::max<std::int64_t>(1, kFilterFloats / row);
     size_ = std::min(fit, all_images ? (channels + kSplit - 1) / kSplit : channels);

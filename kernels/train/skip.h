@@ -1,8 +1,9 @@
 // Gated 3x3 convolutions of stride 1 or 2 for training that computes each image's winners only, forwards and backwards.
 //
-// A packed map holds the channels that won in an image and no others: [pixel][winner], in the order of their channels, padded
-// with channels of no meaning to whole vectors. Image n begins where a map of all channels (rounded up to kSkipUnit) would have
-// it, so only the memory that winners need is ever touched. Which channels won is a byte for each image and channel.
+// A packed map holds the channels that won in an image and no others: [pixel][winner], winners in increasing order. Each pixel is
+// padded to whole vectors, and what the padding holds is never used. Image n begins where it would begin in a map of all channels
+// (rounded up to kSkipUnit), so only the memory that winners need is touched. Which channels won is one byte for each image and
+// channel.
 //
 // Convolutions go by Winograd's method with outputs in tiles of 4x4. Unlike in conv.h the lanes of a vector are positions of one
 // transformed tile, so that a pair of an input and an output is a few whole vectors, and any pair may be left out:
@@ -10,8 +11,8 @@
 //   M[o][tile] = sum over the winners i of V[i][tile] . U[o][i]             element by element, position by position
 //
 // Stride 1 is F(4x4, 3x3): 36 positions. With stride 2 the even rows and columns of the input meet two taps of the filter and the
-// odd ones meet one, so that along each axis F(4, 2) takes 5 products and the odd samples 4: 81 positions for 16 outputs, where the
-// direct way has 144 products. Both gradients are the same steps transposed, as in conv.h.
+// odd ones meet one tap. Along each axis the even samples take 5 products by F(4, 2) and the odd ones take 4. That is 81 positions
+// for 16 outputs, where the direct method needs 144 products. Both gradients are the same steps transposed, as in conv.h.
 //
 // All work is divided in parts that do not depend on the number of threads: neither do the results.
 #pragma once
@@ -48,19 +49,19 @@ inline std::int64_t skip_capacity(std::int64_t channels) { return (channels + kS
 // Each image's winners as rising lists of channels.
 class Winners {
  public:
-  // won: [image][channel], anything but 0 is a win. lanes: a packed pixel has a whole number of vectors of so many.
+  // won: [image][channel], anything but 0 is a win. lanes: floats of a vector; a packed pixel is a whole number of vectors.
   Winners(const std::uint8_t* won, std::int64_t images, std::int64_t channels, int lanes);
 
   const std::int32_t* list(std::int64_t image) const { return lists_.data() + image * channels_; }
   std::int64_t count(std::int64_t image) const { return counts_[static_cast<std::size_t>(image)]; }
   std::int64_t pitch(std::int64_t image) const { return (count(image) + lanes_ - 1) / lanes_ * lanes_; }
-  std::int64_t widest() const { return widest_; }  // pitch of any image
+  std::int64_t widest() const { return widest_; }  // the largest pitch of any image
   std::int64_t channels() const { return channels_; }
   std::int64_t capacity() const { return skip_capacity(channels_); }
   // The place in an image's list of the first winner from `channel` on.
   std::int64_t place(std::int64_t image, std::int64_t channel) const;
 
-  // Numbers of an image's channels ([channel]) as its packed pixels have them, and back (losers get 0).
+  // From one number for each channel of an image to one for each winner, and back (losers get 0).
   void gather(std::int64_t image, const float* numbers, float* packed) const;
   void scatter(std::int64_t image, const float* packed, float* numbers) const;
 
@@ -69,12 +70,12 @@ class Winners {
   std::vector<std::int32_t> lists_, counts_;
 };
 
-// x, z: packed maps of the winners `in` and `out`; w [out][3][3][in]. means, squares [image][out]: of each winner's plane of z
-// its mean, and the sum of squares of what its values differ from that.
+// x, z: packed maps of the input's and the output's winners; w [out][3][3][in]. means, squares [image][out]: the mean of each
+// winner's plane of z, and the sum of the squared differences from that mean.
 void skip_forward(Isa isa, Team& team, Scratch& scratch, const SkipShape& shape, const float* x, const std::uint8_t* won_in,
                   const float* w, const std::uint8_t* won_out, float* z, float* means, float* squares);
 
-// norm_apply and norm_sums of norm.h on packed maps; numbers are [image][channel].
+// norm_apply and norm_sums of norm.h on packed maps; values for each channel are [image][channel].
 void skip_apply(Isa isa, Team& team, const NormShape& s, const std::uint8_t* won, const NormMaps& maps, float* out, float* sizes);
 void skip_sums(Isa isa, Team& team, const NormShape& s, const std::uint8_t* won, const NormMaps& maps, float* sums,
                float* products);
@@ -89,7 +90,7 @@ struct SkipGradient {
 void skip_backward(Isa isa, Team& team, Scratch& scratch, const SkipShape& shape, const float* x, const std::uint8_t* won_in,
                    const float* w, const std::uint8_t* won_out, const SkipGradient& gradient, float* dx, float* dw);
 
-// One image of either: the moments of skip_forward, and norm_gradient into dz, which has the image's pixels only.
+// One image's part of each: the moments of skip_forward, and norm_gradient of skip_backward into dz, which holds this image alone.
 void skip_moments(Isa isa, const Winners& winners, std::int64_t image, std::int64_t pixels, const float* z, float* means,
                   float* squares);
 void skip_norm_gradient(Isa isa, const Winners& winners, std::int64_t image, std::int64_t pixels, const SkipGradient& gradient,
@@ -99,19 +100,19 @@ void skip_norm_gradient(Isa isa, const Winners& winners, std::int64_t image, std
 void skip_pack(Isa isa, Team& team, const NormShape& s, const std::uint8_t* won, const float* whole, float* packed);
 void skip_unpack(Isa isa, Team& team, const NormShape& s, const std::uint8_t* won, const float* packed, float* whole);
 
-// Transformed tiles of one image: [group of positions][place in the list][tile][lane], groups and places so many floats apart.
+// Transformed tiles of one image: [group of positions][place in the list][tile][lane]. Steps are in floats.
 struct SkipTiles {
   float* data;
   std::int64_t group_step, place_step;
 };
 
-// Transformed filters: [group of positions], then outputs and inputs so many floats apart.
+// Transformed filters: [group of positions][output][input][lane], or with outputs and inputs exchanged. Steps are in floats.
 struct SkipFilters {
   float* data;
   std::int64_t group_step, out_step, in_step;
 };
 
-// The transforms of one stride, with one instruction set. `pitch` is of the packed map that is read or written.
+// The transforms of one stride, with one instruction set. `pitch` is that of the packed map that is read or written.
 struct SkipTransforms {
   int groups;
   void (*filters)(const SkipShape& s, const float* w, std::int64_t o, const SkipFilters& to);
@@ -125,12 +126,12 @@ struct SkipTransforms {
 // The products of one group of positions in one image, between two lists of channels.
 struct SkipProduct {
   std::int64_t tiles;
-  std::int64_t place_step;  // of the tiles of both sides
+  std::int64_t place_step;  // of the tiles of the inputs and of the outputs
   const std::int32_t* ins;  // channels whose tiles are read
   std::int64_t in_count;
   const std::int32_t* outs;
-  std::int64_t out_first, out_last;  // places in `outs` to work on
-  std::int64_t out_step;             // of the filters; inputs lie side by side
+  std::int64_t out_first, out_last;  // places [out_first, out_last) of `outs` to work on
+  std::int64_t out_step;             // from one output's filters to the next; inputs lie side by side
 };
 
 struct SkipKernels {

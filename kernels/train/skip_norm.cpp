@@ -42,7 +42,7 @@ Winners::Winners(const std::uint8_t* won, std::int64_t images, std::int64_t chan
   for (std::int64_t image = 0; image < images; ++image) {
     std::int32_t* const list = lists_.data() + image * channels;
     std::int32_t count = 0;
-    for (std::int64_t c = 0; c < channels; ++c) {  // without a branch, which chance would mislead every other time
+    for (std::int64_t c = 0; c < channels; ++c) {  // no branch: which channel wins cannot be predicted
       list[count] = static_cast<std::int32_t>(c);
       count += won[image * channels + c] != 0;
     }
@@ -71,7 +71,7 @@ void skip_moments(Isa isa, const Winners& winners, std::int64_t image, std::int6
                   float* squares) {
   const std::int64_t pitch = winners.pitch(image);
   Row sums(static_cast<std::size_t>(pitch)), powers(sums.size());
-  // Each plane's first value is near the others, so that squares do not cancel.
+  // Values are taken relative to their plane's first one, which is near them, so that squares do not cancel.
   if (pitch) train_kernels(isa).norm.moments({1, pixels, pitch, false}, z, z, sums.data(), powers.data());
   for (std::size_t i = 0; i < sums.size(); ++i) {
     const double total = sums[i], count = static_cast<double>(pixels);

@@ -2,12 +2,13 @@
 namespace penstock {
 namespace PENSTOCK_ISA {
 
-// A register block: so many channels of one list by so many tiles, or by so many channels of the other.
+// A register block has kSkipOuts output channels by kSkipWide tiles; in a weight gradient, by kSkipWide input channels.
 constexpr int kSkipOuts = kRegisters >= 32 ? 6 : 3;
 constexpr int kSkipWide = 4;
-// Floats of one operand that stay in the first cache (32 KiB) beside the other; filters of winners fill two thirds of their lines.
+// Floats of one operand that stay in L1 (32 KiB) beside the other operand. It is less than half of L1, because the filters of
+// winners use only about two thirds of the cache lines they occupy.
 constexpr Index kSkipCache = 3 << 10;
-constexpr Index kSkipTiles = 16;  // of both operands of a weight gradient, for the same reason
+constexpr Index kSkipTiles = 16;  // tiles of both operands of a weight gradient that stay in L1 together
 
 template <int N>
 struct Number {
@@ -52,7 +53,7 @@ PENSTOCK_INLINE void multiply_block(const SkipProduct& p, const float* v, const 
 }
 
 static void skip_multiply(const SkipProduct& p, const float* v, const float* u, float* m) {
-  // So many outputs at a time that their filters stay in the first cache while the tiles go by.
+  // The filters of `some` outputs stay in L1 while all tiles pass by.
   const Index fit = kSkipCache / (p.in_count * kLanes + 1) / kSkipOuts * kSkipOuts;
   const Index some = fit > kSkipOuts ? fit : kSkipOuts;
   for (Index first = p.out_first; first < p.out_last; first += some) {
