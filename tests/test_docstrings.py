@@ -6,6 +6,7 @@ import doctest
 import importlib
 import inspect
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -28,8 +29,9 @@ def test_the_examples_of_a_module_print_what_they_say(name: str) -> None:
     assert results.failed == 0
 
 
-def test_every_public_function_has_an_example() -> None:
-    functions = [name for name in penstock.__all__ if inspect.isfunction(getattr(penstock, name, None))]
-    assert len(functions) > 8
-    bare = [name for name in functions if ">>>" not in (inspect.getdoc(getattr(penstock, name)) or "")]
+@pytest.mark.parametrize("module", [penstock, penstock.datasets, penstock.zoo, penstock_runtime])
+def test_every_public_function_has_an_example(module: ModuleType) -> None:
+    functions = [name for name in module.__all__ if inspect.isfunction(getattr(module, name))]
+    assert len(functions) > 2
+    bare = [name for name in functions if ">>>" not in (inspect.getdoc(getattr(module, name)) or "")]
     assert bare == []

@@ -225,7 +225,7 @@ int main(int argc, char** argv) {
     }
     std::printf("\n%-26s", network.name.c_str());
     for (const double d : densities) {
-      for (const Contestant& one : all) std::printf(" %6.6s@%-3.1f", one.name.c_str(), d);
+      for (const Contestant& one : all) std::printf(" %13.13s@%-3.1f", one.name.c_str(), d);
     }
     std::printf("  (GFLOPS)\n");
     for (std::size_t i = 0; i < layers; ++i) {
@@ -235,13 +235,13 @@ int main(int argc, char** argv) {
                     l.repeat);
       std::printf("%-26s", name);
       for (std::size_t d = 0; d < densities.size(); ++d) {
-        for (std::size_t b = 0; b < benches.size(); ++b) std::printf(" %10.1f", flops[d][i] / best[d][b][i] * 1e-9);
+        for (std::size_t b = 0; b < benches.size(); ++b) std::printf(" %17.1f", flops[d][i] / best[d][b][i] * 1e-9);
       }
       std::printf("\n");
     }
     std::printf("%-26s", "total ms");
     for (std::size_t d = 0; d < densities.size(); ++d) {
-      for (std::size_t b = 0; b < benches.size(); ++b) std::printf(" %10.3f", total[d][b] * 1e3);
+      for (std::size_t b = 0; b < benches.size(); ++b) std::printf(" %17.3f", total[d][b] * 1e3);
     }
     std::printf("\n");
   }

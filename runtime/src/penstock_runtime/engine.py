@@ -43,6 +43,14 @@ def load(path: str | os.PathLike[str], threads: int = 1) -> Engine:
     """The network that `engine.save` or `penstock compile` wrote to `path`, run on `threads` threads.
 
     Its weights stay in the file, mapped: several processes share them.
+
+    >>> import tempfile, torch, penstock as ps, penstock_runtime as pr
+    >>> compiled = ps.compile(ps.zoo.pretrained("m_cifarnet-cifar10-any"), torch.zeros(1, 3, 32, 32))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     compiled.save(f"{folder}/net.penstock")
+    ...     engine = pr.load(f"{folder}/net.penstock")
+    >>> engine(np.zeros((2, 3, 32, 32), np.float32), density=0.5).shape
+    (2, 10)
     """
     return Engine(path, threads)
 
@@ -55,7 +63,19 @@ def check_threads(threads: object) -> int:
 
 
 class Engine:
-    """Made by `penstock.compile` or `penstock_runtime.load`; call it on a batch of images."""
+    """Made by `penstock.compile` or `penstock_runtime.load`; call it on a batch of images.
+
+    >>> import torch, penstock as ps
+    >>> engine = ps.compile(ps.zoo.pretrained("m_cifarnet-cifar10-d50"), torch.zeros(1, 3, 32, 32))
+    >>> images = engine.preprocess(ps.datasets.sample().images[:2])
+    >>> record = engine.record(images)
+    >>> record.outputs.shape, record.winners["conv0"].sum(axis=1).tolist()
+    ((2, 10), [32, 32])
+    >>> engine.macs(images, density=0.3).max() < engine.macs(images, density=0.5).max()
+    np.True_
+    >>> len(engine.profile(images[:1], repeats=2).layers) >= len(engine.layers)
+    True
+    """
 
     def __init__(
         self, file: str | os.PathLike[str] | bytes | Image, threads: int = 1, isa: str | None = None
@@ -163,7 +183,15 @@ class Engine:
         density: float | Mapping[str, float] | None = None,
         top: int = 5,
     ) -> Classification:
-        """image: a photograph's path, or its file's bytes → its `top` likeliest classes. Needs Pillow."""
+        """image: a photograph's path, or its file's bytes → its `top` likeliest classes. Needs Pillow.
+
+        >>> import io, PIL.Image, torch, penstock as ps
+        >>> engine = ps.compile(ps.zoo.pretrained("m_cifarnet-cifar10-dense"), torch.zeros(1, 3, 32, 32))
+        >>> file, sample = io.BytesIO(), ps.datasets.sample()
+        >>> PIL.Image.fromarray(sample.images[0].permute(1, 2, 0).numpy()).save(file, "png")
+        >>> engine.classify(file.getvalue()).guesses[0].index == sample.labels[0].item()
+        True
+        """
         if len(self.output_shape) != 1:
             raise InputError(
                 f"the network gives {self.output_shape} values an image, which are no class scores"

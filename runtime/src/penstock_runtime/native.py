@@ -24,12 +24,20 @@ def native() -> Any:
 
 
 def available_isas() -> tuple[str, ...]:
-    """The instruction sets that this machine can run, narrowest first."""
+    """The instruction sets that this machine can run, narrowest first.
+
+    >>> available_isas()[0]
+    'baseline'
+    """
     return tuple(native().isa_names())
 
 
 def chosen_isa() -> str:
-    """The widest available set, or what the environment variable PENSTOCK_ISA asks for."""
+    """The widest available set, or what the environment variable PENSTOCK_ISA asks for.
+
+    >>> chosen_isa() in available_isas()
+    True
+    """
     available = available_isas()
     wanted = os.environ.get(ISA_VARIABLE, "").strip().lower()
     if not wanted:

@@ -85,6 +85,11 @@ def hold_out(data: D, count: int, seed: int = 0) -> tuple[D, D]:
     """Split off `count` images, equally many of each class as far as it divides → (rest, held out).
 
     The split depends on `seed` only, so every run that names the same count holds out the same images.
+
+    >>> from penstock.datasets import sample
+    >>> rest, held = hold_out(sample(), 200)
+    >>> len(rest), held.labels.bincount().tolist()
+    (800, [20, 20, 20, 20, 20, 20, 20, 20, 20, 20])
     """
     if not 0 < count < len(data):
         raise DataError(f"{data.name}: cannot hold out {count} of {len(data)} images")

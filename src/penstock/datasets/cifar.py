@@ -25,7 +25,13 @@ _COUNTS = {"train": 50_000, "test": 10_000}
 
 
 def cifar10(part: str = "train") -> ImageArrays:
-    """part: "train" (50,000 images) or "test" (10,000)."""
+    """CIFAR-10 as `penstock data cifar10` fetched it. part: "train" (50,000 images) or "test" (10,000).
+
+    >>> test = cifar10("test")  # doctest: +SKIP
+    >>> cifar10("val")
+    Traceback (most recent call last):
+    penstock.errors.DataError: CIFAR-10 has the parts 'train' and 'test', not 'val'
+    """
     if part not in _COUNTS:
         raise DataError(f"CIFAR-10 has the parts 'train' and 'test', not {part!r}")
     images, labels = (read_array(f"{part}-{kind}") for kind in ("images", "labels"))

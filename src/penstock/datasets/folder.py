@@ -111,6 +111,16 @@ def image_folder(
 
     workers: processes that decode; None takes one for each core but one. classes: the folders' names to
     expect, so that a test part has the labels of its training part.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("cat", "dog"):
+    ...         Path(folder, name).mkdir()
+    ...         Image.new("RGB", (300, 200)).save(Path(folder, name, "0.png"))
+    ...     data = image_folder(folder, size=64, workers=0)
+    ...     shapes = [batch.images.shape for batch in data.test_batches(8)]
+    >>> data.classes, data.labels.tolist(), shapes
+    (('cat', 'dog'), [0, 1], [torch.Size([2, 3, 64, 64])])
     """
     root = Path(path)
     if size < 1:

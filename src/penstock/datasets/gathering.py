@@ -11,7 +11,13 @@ _BATCH = 250
 
 
 def gather(data: Images, most: int) -> tuple[Tensor, Tensor]:
-    """Up to `most` images, spread evenly over the data set. → uint8 (n, c, h, w), int64 (n,)."""
+    """Up to `most` images, spread evenly over the data set. → uint8 (n, c, h, w), int64 (n,).
+
+    >>> from penstock.datasets import sample
+    >>> images, labels = gather(sample(), 16)
+    >>> images.shape, labels.shape
+    (torch.Size([16, 3, 32, 32]), torch.Size([16]))
+    """
     count = len(data)
     wanted = set(torch.linspace(0, count - 1, min(most, count)).long().tolist())
     images, labels, at = [], [], 0

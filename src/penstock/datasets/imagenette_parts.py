@@ -39,7 +39,15 @@ def imagenette_folder() -> Path:
 
 
 def imagenette(part: str = "train", size: int = 160, progress: Decoded | None = None) -> Photographs:
-    """part: "train" (9,469 photographs) or "val" (3,925). size: the side of the images in its batches."""
+    """Imagenette as `penstock data imagenette` fetched it.
+
+    part: "train" (9,469 photographs) or "val" (3,925). size: the side of the images in its batches.
+
+    >>> data = imagenette("train", size=160)  # doctest: +SKIP
+    >>> imagenette("test")
+    Traceback (most recent call last):
+    penstock.errors.DataError: Imagenette has the parts 'train' and 'val', not 'test'
+    """
     if part not in COUNTS:
         raise DataError(f"Imagenette has the parts 'train' and 'val', not {part!r}")
     if size < 1:

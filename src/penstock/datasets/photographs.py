@@ -91,7 +91,17 @@ class Photographs:
 
 
 def keep_decoded(folder: ImageFolder, file: str | Path, progress: Decoded | None = None) -> Photographs:
-    """The photographs of `folder` from the cache `file` (a path without suffix), decoded now if need be."""
+    """The photographs of `folder` from the cache `file` (a path without suffix), decoded now if need be.
+
+    >>> import tempfile
+    >>> from penstock.datasets import image_folder
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Path(folder, "photos", "cat").mkdir(parents=True)
+    ...     Image.new("RGB", (300, 200)).save(Path(folder, "photos", "cat", "0.png"))
+    ...     kept = keep_decoded(image_folder(f"{folder}/photos", size=56, workers=0), f"{folder}/cache")
+    >>> kept.picture(0).size
+    (96, 64)
+    """
     pixels, index = (Path(f"{file}{suffix}") for suffix in (".pixels", ".json"))
     made_of = _fingerprint(folder)
     known = _read_index(index)

@@ -26,6 +26,11 @@ class Preprocess(preprocess.Preprocess):
 
 
 def preprocess_of(network: object, data: object = None) -> Callable[[Tensor], Tensor]:
-    """How raw images become the network's input: its own way, else the data set's, else CIFAR-10's."""
+    """How raw images become the network's input: its own way, else the data set's, else CIFAR-10's.
+
+    >>> import torch
+    >>> preprocess_of(torch.nn.Identity())(torch.zeros(1, 3, 32, 32, dtype=torch.uint8)).dtype
+    torch.float32
+    """
     own = getattr(network, "preprocess", None) or getattr(data, "preprocess", None)
     return own or Preprocess()

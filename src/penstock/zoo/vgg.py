@@ -55,5 +55,11 @@ class VGG(nn.Module):
 
 @remembered
 def vgg16_bn(classes: int = 1000, dropout: float = 0.5) -> VGG:
-    """VGG-16 with batch norm: thirteen 3×3 convolutions and three dense layers."""
+    """VGG-16 with batch norm: thirteen 3×3 convolutions and three dense layers.
+
+    >>> import torch
+    >>> with torch.device("meta"):  # shapes only
+    ...     vgg16_bn(classes=10)(torch.zeros(2, 3, 224, 224)).shape
+    torch.Size([2, 10])
+    """
     return VGG(classes, dropout)
