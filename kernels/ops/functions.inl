@@ -26,7 +26,7 @@ PENSTOCK_INLINE V exponential_less_one(V x) {
   p = p * x + splat(1.0f / 6.0f);
   p = p * x + splat(0.5f);
   p = p * x + splat(1.0f);
-  return choose((VI)(magnitude(x) < splat(0.25f)), p * x, exponential(x) - splat(1.0f));
+  return choose(less(magnitude(x), splat(0.25f)), p * x, exponential(x) - splat(1.0f));
 }
 PENSTOCK_INLINE V logistic(V x) { return splat(1.0f) / (splat(1.0f) + exponential(-x)); }
 PENSTOCK_INLINE V hyperbolic_tangent(V x) {
@@ -34,7 +34,7 @@ PENSTOCK_INLINE V hyperbolic_tangent(V x) {
   const V far = splat(1.0f) - splat(2.0f) / (splat(1.0f) + exponential(x * splat(2.0f)));
   const V q = x * x;
   const V near = x * (splat(1.0f) + q * (splat(-0.333333333f) + q * (splat(0.133333333f) + q * splat(-0.0539682540f))));
-  return choose((VI)(magnitude(x) < splat(0.15f)), near, far);
+  return choose(less(magnitude(x), splat(0.15f)), near, far);
 }
 // Abramowitz and Stegun 7.1.26 away from zero, the series near it.
 PENSTOCK_INLINE V error_function(V x) {
@@ -48,19 +48,19 @@ PENSTOCK_INLINE V error_function(V x) {
   const V far = splat(1.0f) - p * t * exponential(-(a * a));
   const V q = a * a;
   const V near = a * (splat(1.128379167f) + q * (splat(-0.376126389f) + q * (splat(0.112837917f) + q * splat(-0.0268661706f))));
-  const V result = choose((VI)(a < splat(0.25f)), near, far);
-  return choose((VI)(x < splat(0.0f)), -result, result);
+  const V result = choose(less(a, splat(0.25f)), near, far);
+  return choose(less(x, splat(0.0f)), -result, result);
 }
 
 PENSTOCK_INLINE V evaluate(Function f, float slope, V v) {
   const V zero = splat(0.0f);
   switch (f) {
-    case Function::relu: return choose((VI)(v < zero), zero, v);  // keeps a NaN, as PyTorch does
-    case Function::relu6: v = choose((VI)(v < zero), zero, v); return choose((VI)(v > splat(6.0f)), splat(6.0f), v);
+    case Function::relu: return choose(less(v, zero), zero, v);  // keeps a NaN, as PyTorch does
+    case Function::relu6: v = choose(less(v, zero), zero, v); return choose(less(splat(6.0f), v), splat(6.0f), v);
     case Function::silu: return v * logistic(v);
     case Function::gelu: return splat(0.5f) * v * (splat(1.0f) + error_function(v * splat(0.70710678f)));
     case Function::hardswish: return v * smaller(splat(6.0f), larger(zero, v + splat(3.0f))) * splat(1.0f / 6.0f);
-    case Function::leaky_relu: return choose((VI)(v < zero), v * splat(slope), v);
+    case Function::leaky_relu: return choose(less(v, zero), v * splat(slope), v);
     case Function::sigmoid: return logistic(v);
     case Function::hardsigmoid: return smaller(splat(6.0f), larger(zero, v + splat(3.0f))) * splat(1.0f / 6.0f);
     case Function::tanh: return hyperbolic_tangent(v);
@@ -73,7 +73,7 @@ PENSTOCK_INLINE V evaluate(Function f, float slope, V v) {
       return v * (n / (n + splat(2.0f)));
     }
     case Function::softsign: return v / (splat(1.0f) + magnitude(v));
-    case Function::elu: return choose((VI)(v < zero), splat(slope) * exponential_less_one(v), v);
+    case Function::elu: return choose(less(v, zero), splat(slope) * exponential_less_one(v), v);
     default: return v;
   }
 }

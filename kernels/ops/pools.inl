@@ -29,9 +29,6 @@ PENSTOCK_INLINE float pool_edge(const float* origin, std::ptrdiff_t pitch, int h
   return values ? sum / static_cast<float>(values) : 0.0f;
 }
 
-PENSTOCK_INLINE V even_of(V a, V b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
-PENSTOCK_INLINE V odd_of(V a, V b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15); }
-
 // Every other value of 2 * kLanes.
 PENSTOCK_INLINE V load_even(const float* p) { return even_of(load(p), load(p + kLanes)); }
 
@@ -137,13 +134,13 @@ PENSTOCK_INLINE void pool_row(const float* line, std::ptrdiff_t pitch, int in_wi
     V a = largest_of_rows<kRows>(line + 2 * x, pitch), b = largest_of_rows<kRows>(line + 2 * x + kLanes, pitch);
     if (kSize == 3 && 2 * x + 2 * kLanes > in_width) {
       const VI lanes = {0, 1, 2, 3, 4, 5, 6, 7};
-      a = choose((VI)(lanes < VI{} + (in_width - 2 * x)), a, splat(none));
-      b = choose((VI)(lanes < VI{} + (in_width - 2 * x - kLanes)), b, splat(none));
+      a = choose(less(lanes, VI{} + (in_width - 2 * x)), a, splat(none));
+      b = choose(less(lanes, VI{} + (in_width - 2 * x - kLanes)), b, splat(none));
     }
     const V odd = odd_of(a, b);
     V value = maximum(odd, even_of(a, b));
     if (kSize == 3) {
-      value = maximum(__builtin_shufflevector(before, odd, 7, 8, 9, 10, 11, 12, 13, 14), value);
+      value = maximum(from_last_of(before, odd), value);
       before = odd;
     }
     if (x + kLanes <= width) store(to + x, value);

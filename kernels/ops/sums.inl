@@ -3,7 +3,7 @@ namespace penstock {
 namespace PENSTOCK_ISA {
 
 // Bits of the lanes of v that are infinite or not a number.
-PENSTOCK_INLINE VI not_finite(V v) { return (VI)(((VI)v & 0x7f800000) == 0x7f800000); }
+PENSTOCK_INLINE VI not_finite(V v) { return equal((VI)v & 0x7f800000, VI{} + 0x7f800000); }
 
 PENSTOCK_INLINE bool is_zero(VI bits) {
   std::int32_t any = 0;
@@ -67,7 +67,7 @@ PENSTOCK_INLINE V fold(const float* p, std::ptrdiff_t n, Step step, Join join) {
   for (; i + kLanes <= n; i += kLanes) a = step(a, load(p + i));
   if (i < n) {
     const VI lanes = {0, 1, 2, 3, 4, 5, 6, 7};
-    const VI mask = (VI)(lanes < VI{} + static_cast<std::int32_t>(n - i));
+    const VI mask = less(lanes, VI{} + static_cast<std::int32_t>(n - i));
     b = step(b, (V)((VI)load(p + i) & mask));
   }
   return join(join(a, b), join(c, d));
@@ -185,7 +185,7 @@ static int count_at_least(const std::uint32_t* values, int n, std::uint32_t thre
   for (; i + kLanes <= n; i += kLanes) {
     VI v;
     __builtin_memcpy(&v, values + i, sizeof v);
-    hits -= (VI)(v >= limit);
+    hits -= at_least(v, limit);
   }
   int count = 0;
   for (int lane = 0; lane < kLanes; ++lane) count += hits[lane];
