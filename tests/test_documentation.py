@@ -23,6 +23,12 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert [link for link in local if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_brackets_side_by_side_are_code_and_not_taken_for_links(page: Path) -> None:
+    text = re.sub(r"(?ms)^```.*?^```|^ {4}.*?$|`[^`]*`", "", page.read_text(encoding="utf-8"))
+    assert re.findall(r"\[[^\]]*\]\[[^\]]*\]", text) == []  # mkdocs would look for a page of that name
+
+
 def test_every_equation_of_the_paper_stands_where_the_page_says() -> None:
     page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
     named = re.findall(r"`(\w+/\w+\.py):(\d+)` `(\w+)`", page)
