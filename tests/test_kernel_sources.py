@@ -10,6 +10,8 @@ _PREFETCH = re.compile(r"__builtin_prefetch|_mm_prefetch|__pld")
 _PROCESSOR = re.compile(
     r"__builtin_cpu_is|made_by|\"(?:Zen|AMD|Ice Lake|Intel)|znver|GenuineIntel|AuthenticAMD"
 )
+# Headers without inline functions: others would be compiled for the set of the kernels, and linked anywhere.
+_PLAIN_HEADERS = {"arm_neon.h", "cstddef", "cstdint", "cstring", "immintrin.h"}
 _LANES = re.compile(r"[lL]anes *(?:[=!]=|[<>]=?) *(?:4|8|16)\b")
 
 
@@ -39,3 +41,12 @@ def test_only_the_table_of_machines_names_a_processor() -> None:
 
 def test_no_kernel_takes_a_number_of_lanes_for_an_instruction_set() -> None:
     assert not _places(_LANES), "ask kWideVectors, kRegisters or a row of the machine"
+
+
+def test_kernels_include_no_header_with_inline_functions() -> None:
+    kernels = [path for path in _sources() if path.suffix == ".inl" or path.name.startswith("vec")]
+    assert len(kernels) > 20
+    found = {
+        (path.name, name) for path in kernels for name in re.findall(r"#include <(.+?)>", path.read_text())
+    }
+    assert {pair for pair in found if pair[1] not in _PLAIN_HEADERS} == set()

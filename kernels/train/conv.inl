@@ -1,6 +1,4 @@
 // The kernels of train/conv.h, written once against vec.h.
-#include <algorithm>
-
 #include "machine/vec.h"
 
 #include "conv/winograd_tiles.inl"

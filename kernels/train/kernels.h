@@ -1,5 +1,7 @@
 // Training's kernels, one table for each instruction set.
 #pragma once
+#include <algorithm>  // for the kernels, which may include no standard header: it would be compiled for their instruction set
+
 #include "machine/cpu.h"
 #include "train/conv.h"
 #include "train/norm.h"
