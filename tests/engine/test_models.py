@@ -6,6 +6,7 @@ import pytest
 import torch
 from tests.engine.agreement import assert_agreement
 from tests.engine.networks import enliven, randomise
+from tests.surgery.networks import MODELS, OUTSIDE
 from torch import nn
 
 import penstock.engine as engines
@@ -69,32 +70,14 @@ def test_timm_models_equal_the_masked_network(name: str, size: int) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(
-            "resnet18",
-            "resnet34",
-            "resnet50",
-            "resnext50_32x4d",
-            "wide_resnet50_2",
-            "vgg16_bn",
-            "densenet121",
-        ),
-        *("mobilenetv2_100", "mobilenetv3_large_100", "efficientnet_b0", "regnetx_008", "convnext_tiny"),
-        *("inception_v3", "tv:resnet18", "tv:vgg16_bn"),
-    ],
-)
+@pytest.mark.parametrize("name", OUTSIDE)
 def test_every_model_of_the_conversion_list_equals_the_masked_network(name: str) -> None:
-    timm = pytest.importorskip("timm")
+    pytest.importorskip("timm")
     images = torch.randn(2, 3, 128, 128)
-    if name.startswith("tv:"):
-        network = getattr(pytest.importorskip("torchvision").models, name[3:])(weights=None)
-    else:
-        network = timm.create_model(name)
+    network = MODELS[name][0]()
     gated = _gated(network, images, 0.6)
     engine = engines.compile(gated, images)
-    if name == "vgg16_bn":
+    if name == "timm vgg16_bn":
         # Accounting cannot look into timm's head and counts it dense; the engine skips in it.
         with torch.no_grad():
             wanted = gated(images)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tests.exporting.onnx_answers import Pair, feeds_of, logits_of, wanted_of
+from tests.surgery.networks import MODELS, OUTSIDE
 from torch import Tensor, nn
 
 import penstock as ps
@@ -22,22 +23,6 @@ pytest.importorskip("onnxruntime", reason="pip install 'penstock[onnx]'")
 
 
 DENSITIES = (0.3, 0.5, 1.0)
-CONVERSIONS = (
-    "resnet34",
-    "resnet50",
-    "resnext50_32x4d",
-    "wide_resnet50_2",
-    "vgg16_bn",
-    "densenet121",
-    "mobilenetv2_100",
-    "mobilenetv3_large_100",
-    "efficientnet_b0",
-    "regnetx_008",
-    "convnext_tiny",
-    "inception_v3",
-    "tv:resnet18",
-    "tv:vgg16_bn",
-)
 
 
 def _short_vgg() -> nn.Module:
@@ -67,10 +52,7 @@ class _OddsAndEnds(nn.Module):
         return self.last(torch.cat([x.amax((2, 3)), x.sum((2, 3)) / 100], dim=1))
 
 
-def _outside(name: str) -> nn.Module:
-    if name.startswith("tv:"):
-        models = pytest.importorskip("torchvision.models")
-        return getattr(models, name[3:])(weights=None, num_classes=10)
+def _timm(name: str) -> nn.Module:
     return pytest.importorskip("timm").create_model(name, pretrained=False, num_classes=10)
 
 
@@ -78,9 +60,9 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "M-CifarNet": (ps.zoo.m_cifarnet, 32),
     "ResNet-18": (ps.zoo.resnet18, 64),
     "VGG-16-BN": (_short_vgg, 32),
-    "timm resnet18": (lambda: _outside("resnet18"), 64),
-    "timm regnetx_002": (lambda: _outside("regnetx_002"), 64),
-    "timm mobilenetv3_small_100": (lambda: _outside("mobilenetv3_small_100"), 64),
+    "timm resnet18": (lambda: _timm("resnet18"), 64),
+    "timm regnetx_002": (lambda: _timm("regnetx_002"), 64),
+    "timm mobilenetv3_small_100": (lambda: _timm("mobilenetv3_small_100"), 64),
 }
 
 
@@ -101,11 +83,12 @@ def test_logits_equal_pytorchs_at_every_density_with_one_file(
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)  # VGG-16 is half a gigabyte
-@pytest.mark.parametrize("name", CONVERSIONS)
+@pytest.mark.parametrize("name", OUTSIDE)
 def test_every_network_of_the_conversion_list_is_exported(
     name: str, gated_pair: Pair, tmp_path: Path
 ) -> None:
-    network, images = gated_pair(_outside(name), 128 if "inception" in name else 64)
+    pytest.importorskip("timm")
+    network, images = gated_pair(MODELS[name][0](), 128 if "inception" in name else 64)
     gated = is_gated(network)
     for skipping in (True, False):
         ps.export_onnx(network, tmp_path / "net.onnx", images[:1], skipping=skipping)

@@ -119,3 +119,6 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], int, int, int]] = {
     "torchvision resnet18": (_torchvision("resnet18"), 64, 20, 20),
     "torchvision vgg16_bn": (_torchvision("vgg16_bn"), 32, 13, 13),
 }
+
+# Those of timm and torchvision, by name.
+OUTSIDE = tuple(name for name in MODELS if not name.startswith("zoo "))
