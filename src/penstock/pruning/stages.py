@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -124,77 +124,115 @@ def prune_in_stages(
     current = deepcopy(network)
     prepare = preprocess_of(network, train_data)
     current.preprocess = prepare  # type: ignore[assignment]  # travels with every network made from it
-    example = prepare(next(iter(train_data.test_batches(2))).images)
-    device = next(current.parameters()).device
-    stages: list[Stage] = []
-    cuts: list[Pruned] = []
+    example = prepare(next(iter(train_data.test_batches(2))).images).to(next(current.parameters()).device)
+    run = _Run(
+        method, train_data, test_data, plan, prepare, example, folder, teacher, lessons, on_stage, watch
+    )
+    for index in range(1, plan.rounds + 1):
+        current = run.round(index, current)
+    gated: nn.Module | None = None
+    if plan.gated is not None:
+        torch.manual_seed(plan.gated.seed)
+        gated = add_gates(current, example)
+        run.fit("gated", gated, plan.gated)
+    return Outcome(current, gated, tuple(run.stages))
 
-    def note(stage: Stage) -> None:
-        stages.append(stage)
-        if on_stage is not None:
-            on_stage(stage)
 
-    def fit(name: str, learner: nn.Module, recipe: Recipe, **options: Any) -> None:
-        if folder is not None:
-            options["out"] = folder / name
-        with nullcontext() if watch is None else watch(name, recipe) as watcher:
+@dataclass
+class _Run:
+    """What every stage needs, and the stages so far. example: images as the network takes them."""
+
+    method: Method
+    train_data: Images
+    test_data: Images | None
+    plan: Plan
+    prepare: Callable[[Tensor], Tensor]
+    example: Tensor
+    folder: Path | None
+    teacher: nn.Module | None
+    lessons: str | Path | None
+    on_stage: Callable[[Stage], None] | None
+    watch: Callable[[str, Recipe], AbstractContextManager[Watcher]] | None
+    stages: list[Stage] = field(default_factory=list)
+
+    def round(self, index: int, current: nn.Module) -> nn.Module:
+        """Prepare `current`, cut it down to the round's share, fine-tune; the cheaper network."""
+        cuts = [stage.cut for stage in self.stages if stage.cut is not None]
+        share = _share(self.plan.budget, index / self.plan.rounds, cuts)
+        if self.plan.sparse is not None:
+            self.fit(f"round{index}/sparse", current, self.plan.sparse, **self._before_cut(current, share))
+        current = self.cut(f"round{index}/cut", current, share)
+        if self.plan.finetune is not None:
+            own: dict[str, Any] = {}
+            if isinstance(self.method, Trains):
+                own = {"batch_loss": self.method.batch_loss, "after_epoch": self.method.after_epoch}
+            self.fit(f"round{index}/finetune", current, self.plan.finetune, **own)
+        return current
+
+    def _before_cut(self, current: nn.Module, share: Budget) -> dict[str, Any]:
+        """What the method adds to the training before its cut, as `train` takes it."""
+        penalty = hook = None
+        if isinstance(self.method, AddsToLoss) and self.method.penalty(current) is not None:
+            penalty = self.method.penalty
+        if isinstance(self.method, ActsOnEpochs):
+            hook = self.method.epoch_hook(current, self.example, share)
+        return {"extra_loss": penalty, "after_epoch": hook}
+
+    def fit(self, name: str, learner: nn.Module, recipe: Recipe, **options: Any) -> None:
+        """The stage `name` that trains `learner`, in place."""
+        if self.folder is not None:
+            options["out"] = self.folder / name
+        with nullcontext() if self.watch is None else self.watch(name, recipe) as watcher:
             if watcher is not None:
                 options |= {"on_step": watcher.step, "on_epoch": watcher.epoch}
             result = train(
-                learner, train_data, test_data, recipe, teacher=teacher, lessons=lessons, **options
+                learner,
+                self.train_data,
+                self.test_data,
+                recipe,
+                teacher=self.teacher,
+                lessons=self.lessons,
+                **options,
             )
-        note(Stage(name, learner, result.score))
+        self._note(Stage(name, learner, result.score))
 
-    def cut(name: str, before: nn.Module, budget: Budget) -> Pruned | Skipping:
-        place = None if folder is None else folder / name
-        known = None if place is None else read_cut(place, before, example.to(device))
+    def cut(self, name: str, before: nn.Module, budget: Budget) -> nn.Module:
+        """The stage `name` that makes `before` cheaper, read if it has been made already."""
+        made = self._made(None if self.folder is None else self.folder / name, before, budget)
+        if isinstance(made, Skipping) and (self.plan.rounds > 1 or self.plan.gated is not None):
+            raise PruningError(
+                f"{self.method.name} removes nothing for good: it takes one round, and no gates on top of it"
+            )
+        score = None
+        if self.test_data is not None:
+            score = evaluate(made.network, self.test_data, preprocess=self.prepare)
+        if isinstance(made, Pruned):
+            self._note(Stage(name, made.network, score, cut=made))
+        else:
+            self._note(Stage(name, made.network, score, skipping=made))
+        return made.network
+
+    def _made(self, place: Path | None, before: nn.Module, budget: Budget) -> Pruned | Skipping:
+        known = None if place is None else read_cut(place, before, self.example)
         if known is not None:
             return known
-        if isinstance(method, LooksAtImages):
-            data = calibration(train_data, method.images, prepare, device)
-            made = method.prune(before, example.to(device), budget, data)
+        device = self.example.device
+        if isinstance(self.method, LooksAtImages):
+            data = calibration(self.train_data, self.method.images, self.prepare, device)
+            made = self.method.prune(before, self.example, budget, data)
         else:
-            made = method.prune(before, example.to(device), budget)
-        if plan.norm_images and (isinstance(made, Pruned) or made.kind == "pixels"):
-            shown = calibration(train_data, plan.norm_images, prepare, device, seed=1)
+            made = self.method.prune(before, self.example, budget)
+        if self.plan.norm_images and (isinstance(made, Pruned) or made.kind == "pixels"):
+            shown = calibration(self.train_data, self.plan.norm_images, self.prepare, device, seed=1)
             measure_norms(made.network, shown.images)
         if isinstance(made, Pruned) and place is not None:
             keep_cut(place, before, made)
         return made
 
-    for index in range(1, plan.rounds + 1):
-        share = _share(plan.budget, index / plan.rounds, cuts)
-        if plan.sparse is not None:
-            penalty = None
-            if isinstance(method, AddsToLoss) and method.penalty(current) is not None:
-                penalty = method.penalty
-            hook = None
-            if isinstance(method, ActsOnEpochs):
-                hook = method.epoch_hook(current, example.to(device), share)
-            fit(f"round{index}/sparse", current, plan.sparse, extra_loss=penalty, after_epoch=hook)
-        made = cut(f"round{index}/cut", current, share)
-        if isinstance(made, Skipping) and (plan.rounds > 1 or plan.gated is not None):
-            raise PruningError(
-                f"{method.name} removes nothing for good: it takes one round, and no gates on top of it"
-            )
-        current = made.network
-        score = None if test_data is None else evaluate(current, test_data, preprocess=prepare)
-        if isinstance(made, Pruned):
-            cuts.append(made)
-            note(Stage(f"round{index}/cut", current, score, cut=made))
-        else:
-            note(Stage(f"round{index}/cut", current, score, skipping=made))
-        if plan.finetune is not None:
-            own: dict[str, Any] = {}
-            if isinstance(method, Trains):
-                own = {"batch_loss": method.batch_loss, "after_epoch": method.after_epoch}
-            fit(f"round{index}/finetune", current, plan.finetune, **own)
-    gated: nn.Module | None = None
-    if plan.gated is not None:
-        torch.manual_seed(plan.gated.seed)
-        gated = add_gates(current, example.to(next(current.parameters()).device))
-        fit("gated", gated, plan.gated)
-    return Outcome(current, gated, tuple(stages))
+    def _note(self, stage: Stage) -> None:
+        self.stages.append(stage)
+        if self.on_stage is not None:
+            self.on_stage(stage)
 
 
 def calibration(

@@ -8,24 +8,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from torch import Tensor, nn
 
 from penstock.datasets import Images, gather, preprocess_of
-from penstock.engine import Engine, compile
+from penstock.engine import compile
 from penstock.errors import DataError, DensityError, LayerError
 from penstock.files import digest
 from penstock.gating import is_gated, set_density
 from penstock.search.costs import Cost, MacCost, measure_time_cost
-from penstock.search.exchange import TRIALS, Grid, exchange, uniform_density
+from penstock.search.exchange import TRIALS, Grid
+from penstock.search.finding import Finder, Say
 from penstock.search.quality import Judge, read_log
 
 _COUNTED = 8  # MACs are counted on this many images
-_NEAR = 0.015  # measured milliseconds this close to the budget (as a share of it) are good enough
-_TURNS = 6  # how often densities are corrected by measured milliseconds, at most
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -105,42 +102,37 @@ def fit_budget(
     known = {} if log is None else read_log(log, stamp)
     judge = Judge(engine, pixels[::2], labels[::2], prepare, known, log)
     reporter = Judge(engine, pixels[1::2], labels[1::2], prepare)
-    names = tuple(engine.gated)
     if progress is not None:
-        most = rounds * (2 * len(names) + TRIALS)
+        most = rounds * (2 * len(engine.gated) + TRIALS)
         judge.tell = lambda asked: progress(min(asked, most), most)
-    full = dict.fromkeys(names, 1.0)
     count = MacCost(engine, example)
     speak: Say = say if say is not None else lambda words: None
-
     cost: Cost = count
     if kind == "milliseconds":
         speak("profiling layers")
         cost = measure_time_cost(engine, example, low, seed)
-    ceiling = _ceiling(kind, value, cost, count, names, low, full)
-    losses: list[float] = []
-    optimise = partial(_optimise, cost, judge, names, grid, rounds, speak, losses)
+    finder = Finder(engine, example, cost, judge, grid, rounds, speak)
+    full = finder.everywhere(1.0)
     if kind == "top1_drop":
-        found, start = _cheapest(optimise, cost, judge, value, names, low, full, speak)
-    elif kind == "milliseconds":
-        found, start = _to_the_clock(optimise, engine, example, value, ceiling, low, speak)
+        found, start = finder.cheapest(value)
     else:
-        found, start = optimise(ceiling)
-    after, whole = reporter(found), reporter(full)
+        ceiling = count(full) / value if kind == "saving" else value
+        _check_reachable(kind, value, ceiling, cost(finder.everywhere(low)), low)
+        found, start = finder.to_the_clock(value) if kind == "milliseconds" else finder.within(ceiling)
     spent = count(found)
     return Budget(
         densities=found,
-        milliseconds=_clock(engine, example, found),
+        milliseconds=finder.milliseconds(found),
         macs=spent,
         saving=count(full) / spent,
-        top1=after.top1,
-        full_top1=whole.top1,
+        top1=reporter(found).top1,
+        full_top1=reporter(full).top1,
         uniform=start,
-        uniform_top1=reporter(dict.fromkeys(names, start)).top1,
+        uniform_top1=reporter(finder.everywhere(start)).top1,
         chosen_on=len(judge.labels),
         reported_on=len(reporter.labels),
         evaluations=judge.asked,
-        losses=tuple(losses),
+        losses=tuple(finder.losses),
     )
 
 
@@ -158,114 +150,14 @@ def _one_of(wanted: Mapping[str, float | None]) -> tuple[str, float]:
     return kind, float(value)
 
 
-def _ceiling(
-    kind: str,
-    value: float,
-    cost: Cost,
-    count: MacCost,
-    names: tuple[str, ...],
-    low: float,
-    full: dict[str, float],
-) -> float:
-    """The budget in the unit of `cost`; refused if even the lowest densities cost more."""
-    if kind == "top1_drop":
-        return float("inf")
-    ceiling = count(full) / value if kind == "saving" else value
-    least = cost(dict.fromkeys(names, low))
+def _check_reachable(kind: str, value: float, ceiling: float, least: float, low: float) -> None:
+    """Refuse a budget that even the lowest densities exceed. least: what they cost, in the ceiling's unit."""
     if least > ceiling:
         unit = "ms" if kind == "milliseconds" else "MACs"
         raise DensityError(
             f"fit_budget: {kind}={value:g} cannot be met: with every layer at density {low:g} an image costs "
             f"{least:,.4g} {unit}; ask for more, or give a lower `low`"
         )
-    return ceiling
-
-
-def _optimise(
-    cost: Cost,
-    judge: Judge,
-    names: tuple[str, ...],
-    grid: Grid,
-    rounds: int,
-    speak: Say,
-    losses: list[float],
-    ceiling: float,
-) -> tuple[dict[str, float], float]:
-    """Densities of least loss within the ceiling, and the uniform density that they started from."""
-    start = uniform_density(names, cost, ceiling, grid.low)
-    losses[:] = [judge(dict.fromkeys(names, start)).loss]
-
-    def on_round(number: int, loss: float, spent: float) -> None:
-        losses.append(loss)
-        speak(f"round {number}: loss {loss:.4f}, cost {spent:.4g} of {ceiling:.4g}")
-
-    found = exchange(
-        dict.fromkeys(names, start), cost, lambda d: judge(d).loss, ceiling, grid, rounds, on_round
-    )
-    return found, start
-
-
-def _to_the_clock(
-    optimise: Callable[[float], tuple[dict[str, float], float]],
-    engine: Engine,
-    example: Tensor,
-    target: float,
-    ceiling: float,
-    low: float,
-    speak: Say,
-) -> tuple[dict[str, float], float]:
-    """Scale the densities until the measured milliseconds lie close to the target, or take the closest."""
-    found, start = optimise(ceiling)
-    closest: tuple[float, dict[str, float], float] | None = None
-    for _ in range(_TURNS):
-        taken = _clock(engine, example, found)
-        speak(f"measured {taken:.4g} ms of {target:.4g}")
-        at_top = all(value == 1.0 for value in found.values())
-        off = abs(taken / target - 1)
-        if off <= _NEAR or (at_top and taken < target):
-            return found, start
-        if closest is None or off < closest[0]:
-            closest = (off, found, start)
-        # Time grows with a power of the density between 1 and 2.
-        factor = (target / taken) ** 0.6
-        found = {name: min(1.0, max(low, value * factor)) for name, value in found.items()}
-        start = min(1.0, max(low, start * factor))
-    assert closest is not None
-    return closest[1:]
-
-
-def _cheapest(
-    optimise: Callable[[float], tuple[dict[str, float], float]],
-    cost: Cost,
-    judge: Judge,
-    drop: float,
-    names: tuple[str, ...],
-    low: float,
-    full: dict[str, float],
-    speak: Say,
-) -> tuple[dict[str, float], float]:
-    """The least cost whose accuracy, on the images that choose, lies within `drop` points of density 1."""
-    wanted = judge(full).top1 - drop
-    below, above = cost(dict.fromkeys(names, low)), cost(full)
-    best: tuple[dict[str, float], float] = (full, 1.0)
-    for _ in range(6):
-        middle = (below * above) ** 0.5
-        trial = optimise(middle)
-        good = judge(trial[0]).top1 >= wanted
-        speak(
-            f"cost {middle:.4g}: {judge(trial[0]).top1:.2f}%, {'within' if good else 'below'} {wanted:.2f}%"
-        )
-        if good:
-            best, above = trial, middle
-        else:
-            below = middle
-    return best
-
-
-def _clock(engine: Engine, example: Tensor, densities: Mapping[str, float]) -> float:
-    """Milliseconds of one image: the mean over some images of the least of repeated runs."""
-    times = [engine.profile(x, dict(densities), repeats=15).milliseconds for x in example.split(1)]
-    return sum(times) / len(times)
 
 
 def _stamp(gated: nn.Module, pixels: Tensor, low: float) -> str:
