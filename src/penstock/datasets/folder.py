@@ -205,7 +205,7 @@ def upright(picture: Image.Image) -> Image.Image:
 def random_cut(
     picture: Image.Image, size: int, draw: torch.Generator, smallest_area: float = 0.08
 ) -> Image.Image:
-    """A random part of the picture, stretched to size × size: AlexNet's crops as they are done today."""
+    """A random part of the picture, stretched to size × size, much like torchvision's RandomResizedCrop."""
     share, bend, across, down = torch.rand(4, generator=draw).tolist()
     area = smallest_area + (1 - smallest_area) * share
     ratio = math.exp((2 * bend - 1) * _SQUEEZE)

@@ -1,6 +1,6 @@
 """Capture: the torch.fx tracing behind `trace`: a network in, its graph out, true in train and in eval mode.
 
-fx evaluates Python once, so whatever depends on ``self.training`` would be frozen in today's mode. The
+fx evaluates Python once, so whatever depends on ``self.training`` would be frozen in its current mode. The
 network is therefore traced in both modes, and what differs is turned back into modules that follow the mode.
 """
 
@@ -90,7 +90,7 @@ class _Tracer(fx.Tracer):
 
 
 def _reads_its_mode(module: nn.Module) -> bool:
-    # Such a module (stochastic depth, say) would be frozen in today's mode if it were traced through.
+    # Such a module (stochastic depth, say) would be frozen in its current mode if it were traced through.
     if any(True for _ in module.children()) or any(True for _ in module.parameters(recurse=False)):
         return False
     code = getattr(type(module).forward, "__code__", None)

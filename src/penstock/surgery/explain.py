@@ -118,7 +118,7 @@ def _entry(verdict: Verdict) -> Convolution:
 
 
 def _with_present_state(network: fx.GraphModule) -> Explanation:
-    """The record of the insertion with the densities and widths of today."""
+    """The record of the insertion, with the densities and widths that the network has now."""
     recorded: Explanation = network.meta[_RECORD]
     modules = dict(network.named_modules())
     return replace(
