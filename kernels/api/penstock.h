@@ -42,7 +42,7 @@ typedef struct penstock_error {
   char message[500]; /* UTF-8, always ends with a zero */
 } penstock_error;
 
-/* "0.1.0". */
+/* The version of the library, as in "0.1.0". */
 PENSTOCK_API const char* penstock_version(void);
 
 /* The network in a file, on the given number of threads (1 to 1024), with the widest
@@ -52,7 +52,7 @@ PENSTOCK_API penstock_status penstock_load(const char* path, int threads, pensto
 /* The same from a file's bytes, which are copied. */
 PENSTOCK_API penstock_status penstock_load_memory(const void* bytes, size_t size, int threads, penstock_engine** engine,
                                                   penstock_error* error);
-/* Null is fine. */
+/* Frees the engine; null does nothing. */
 PENSTOCK_API void penstock_free(penstock_engine* engine);
 
 /* Channels, height and width of an image. */
