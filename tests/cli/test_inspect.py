@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from tests.exporting.test_hostile_files import parts_of
 
 import penstock as ps
 from penstock.cli.inspect import Inspection, Options, inspect, summary, time_words
 from penstock.cli.main import main
 from penstock.cli.probe import parse_shape
 from penstock.errors import InputError
+from penstock.exporting.container import write_container
 from penstock.gating import gated_layers
 from penstock.measuring.densities import Measured, RivalTime
 from penstock.measuring.timing import Timing
@@ -23,6 +25,18 @@ from penstock.measuring.timing import Timing
 def inspected(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     assert main(["inspect", *arguments, "--no-time", "--json"]) == 0
     return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("command", ["inspect", "export", "compile"])
+def test_a_huge_image_that_only_a_file_names_is_not_run(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    description, tensors = parts_of(
+        Path(ps.zoo.__file__).parent / "checkpoints" / "m_cifarnet-cifar10-d50.safetensors"
+    )
+    write_container(tmp_path / "huge.safetensors", tensors, description | {"input_shape": [3, 8000, 8000]})
+    assert main([command, str(tmp_path / "huge.safetensors")]) == 2
+    assert "images of 3x8000x8000; --input 3x8000x8000 runs it" in capsys.readouterr().err
 
 
 def test_m_cifarnet_by_both_conventions(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import re
 import resource
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -151,6 +152,28 @@ def test_a_full_disk_is_one_line_and_the_last_good_file_stays(
     with limited(resource.RLIMIT_FSIZE, 1 << 20):
         said = one_line(capsys, [*words, str(tmp_path / "other")])
     assert "state.safetensors" in said
+
+
+def test_a_device_is_not_replaced_by_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "pipe")]) == 2
+    assert "it is a device, and an ordinary file was expected" in capsys.readouterr().err
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "quantize", "compile", "bench", "train", "sweep"])
+def test_a_folder_of_damaged_images_is_one_line(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for part in ("train", "val"):
+        (tmp_path / "images" / part / "cat").mkdir(parents=True)
+        (tmp_path / "images" / part / "cat" / "a.png").write_bytes(b"no image")
+    words = [command, "m_cifarnet", "--data", str(tmp_path / "images")]
+    words += ["--out", str(tmp_path / "run")] if command in ("train", "sweep") else []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert main(words) == 2
+    assert "none of its images can be read" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_too_little_memory_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], object]) 
     """
     if path.is_dir():
         raise cannot_write(path, IsADirectoryError(errno.EISDIR, "it is a folder, and a file was expected"))
+    if path.exists() and not path.is_file():  # /dev/null would become an ordinary file
+        raise cannot_write(path, OSError(errno.EINVAL, "it is a device, and an ordinary file was expected"))
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Annotated
 
 import torch
 import tyro
@@ -12,7 +11,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from penstock.cli.images import ReadOptions, find_test_data, first_images, settle_preprocess
-from penstock.cli.models import find_model
+from penstock.cli.models import Model, find_model
 from penstock.cli.probe import probe_images, resized
 from penstock.cli.scoring import parse_densities
 from penstock.cli.sources import is_there, own_size, remembered
@@ -34,7 +33,7 @@ _SMALL = {"m_cifarnet": 32}
 class Options:
     """Time a network through the engine against dense runtimes, interleaved in one run."""
 
-    model: Annotated[str, tyro.conf.Positional]
+    model: Model
     """A zoo name, module:callable, a checkpoint or a run's folder. Without gates it gets random ones."""
     against: str = "torch,onnxruntime,openvino,int8"
     """Dense runtimes: torch, torch.compile, onnxruntime, openvino. They run in float32; openvino also as it

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 import tyro
@@ -22,7 +22,7 @@ from penstock.cli.images import (
     preprocess_json,
     settle_preprocess,
 )
-from penstock.cli.models import default_place, find_model
+from penstock.cli.models import Model, default_place, find_model
 from penstock.cli.probe import known_shape, parse_shape
 from penstock.cli.scoring import parse_densities
 from penstock.datasets import ImageArrays, Preprocess, preprocess_of
@@ -41,7 +41,7 @@ _SMALL = 64  # smaller images are shown whole; of others the middle is cut out, 
 class Options:
     """Write a network as one file: program, weights, preprocessing, class names, and what was measured."""
 
-    model: Annotated[str, tyro.conf.Positional]
+    model: Model
     """A zoo name, module:callable, a checkpoint, or a run's folder."""
     out: Path | None = None
     """The file to write; without it the model's name with .penstock, in the run's folder or here."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
 import tyro
 from rich.console import Console
 
 from penstock.cli.calibrating import Shown, ranges_for
 from penstock.cli.images import ReadOptions, check_fits, first_images, preprocess_json, settle_preprocess
-from penstock.cli.models import find_model
+from penstock.cli.models import Model, find_model
 from penstock.cli.scoring import parse_densities, score
 from penstock.cli.trainable import find_scored
 from penstock.datasets import Images, preprocess_of
@@ -27,7 +27,7 @@ _COUNTED = 64  # images whose masks are counted, which are timed, and on which e
 class Options:
     """Score a network: accuracy, MACs by both conventions, and milliseconds measured through the engine."""
 
-    model: Annotated[str, tyro.conf.Positional]
+    model: Model
     """A run's folder, a checkpoint, or the name of a shipped one."""
     data: str = ""
     """cifar10 or imagenette (their test parts), sample (1,000 embedded images), or a folder with

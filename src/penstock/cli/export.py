@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 import tyro
@@ -16,7 +16,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from penstock.cli.images import preprocess_json, preprocess_words
-from penstock.cli.models import ModelOptions, default_place, find_model
+from penstock.cli.models import Model, ModelOptions, default_place, find_model
 from penstock.cli.probe import known_shape, parse_shape
 from penstock.errors import InputError
 from penstock.exporting import OnnxFile, OnnxNetwork, export_onnx
@@ -30,7 +30,7 @@ _TRIED = (0.3, 0.5, 1.0)  # densities at which a network with a density input is
 class Options:
     """Write a network for another runtime; with ONNX Runtime installed it is also checked and timed there."""
 
-    model: Annotated[str, tyro.conf.Positional]
+    model: Model
     """A zoo name, module:callable, a checkpoint, or a run's folder."""
     to: Literal["onnx"] = "onnx"
     out: Path | None = None

@@ -83,7 +83,9 @@ def in_memory(data: Images) -> ImageArrays:
     """All images of a data set as arrays; those that cannot be read are left out."""
     if isinstance(data, ImageArrays):
         return data
-    batches = list(data.test_batches(256))
+    batches = [batch for batch in data.test_batches(256) if len(batch.images)]
+    if not batches:
+        raise _unreadable(data)
     images, labels = (torch.cat([batch[at] for batch in batches]) for at in (0, 1))  # type: ignore[misc]
     return ImageArrays(images, labels, data.classes, data.name, data.preprocess)
 
@@ -157,18 +159,23 @@ def preprocess_json(prepare: Any, assumed: bool) -> dict[str, Any]:
 
 
 def first_images(data: Images, count: int) -> Tensor:
-    """uint8 (count, channel, height, width): the first ones that can be read."""
-    batch = next(iter(data.test_batches(count)))
-    if not len(batch.images):
-        raise DataError(f"{data.name}: none of its first {count} images can be read")
-    return batch.images
+    """uint8 (at most count, channel, height, width): the first ones that can be read."""
+    for batch in data.test_batches(count):
+        if len(batch.images):
+            return batch.images
+    raise _unreadable(data)
+
+
+def _unreadable(data: Images) -> DataError:
+    return DataError(f"{data.name}: none of its images can be read; choose others with --data")
 
 
 def check_fits(network: nn.Module, data: Images) -> None:
     """One image through the network, so that a misfit is said once and clearly."""
+    image = first_images(data, 1)
     try:
         with torch.no_grad():
-            logits = network.eval()(preprocess_of(network, data)(first_images(data, 1)))
+            logits = network.eval()(preprocess_of(network, data)(image))
     except (RuntimeError, PenstockError) as error:
         reason = str(error).split("\n")[0]
         raise LayerError(f"the network does not take images of {data.name} ({reason})") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import tyro
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from penstock.accounting import Account, LayerAccount
 from penstock.cli.images import ReadOptions, settle_preprocess
-from penstock.cli.models import find_model
+from penstock.cli.models import Model, find_model
 from penstock.cli.probe import draw_winners, known_shape, parse_shape, probe_images
 from penstock.datasets import sample
 from penstock.gating import check_density, gated_layers, is_gated, set_density
@@ -34,7 +34,7 @@ _DENSITY = 0.5  # for a network without gates
 class Options:
     """Say what would be gated in a network, and why not; MACs by both conventions; milliseconds."""
 
-    model: Annotated[str, tyro.conf.Positional]
+    model: Model
     """A zoo name, module:callable, a checkpoint, or a run's folder."""
     input: str = ""
     """The size of one input, as in 3x32x32; without it the network's own, if it is known, else 3x224x224."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import warnings
 from types import ModuleType
 from typing import Any
 
@@ -38,7 +39,18 @@ _NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
-    return run_until_unread(lambda: _run(words))
+    usual, warnings.formatwarning = warnings.formatwarning, _format_warning
+    try:
+        return run_until_unread(lambda: _run(words))
+    finally:
+        warnings.formatwarning = usual
+
+
+def _format_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A line without the place in the code, which says nothing to users."""
+    return f"penstock: {message}\n"
 
 
 def _run(words: list[str]) -> int:
@@ -68,7 +80,8 @@ def _run(words: list[str]) -> int:
         print("stopped", file=sys.stderr)
         return 130
     except OSError as error:
-        return _fail(words[0], f"{error.filename or 'a file'}: {error.strerror or error}")
+        where = f"{error.filename}: " if error.filename else "a file cannot be read or written: "
+        return _fail(words[0], f"{where}{error.strerror or error}")
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not _NO_MEMORY.search(str(error)):
             raise

@@ -14,13 +14,17 @@ import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import tyro
 from torch import nn
 
 from penstock.errors import LayerError, PenstockError
 from penstock.zoo.definition import MAKERS
 from penstock.zoo.pretrained import available, pretrained
 
+Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+"""The option of a command that names a network."""
 CHECKPOINT = "model.safetensors"
 COMPILED = "model.penstock"
 """The network's file in a run's folder."""

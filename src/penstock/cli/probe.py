@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -13,6 +14,8 @@ from penstock.datasets import preprocess_of, sample
 from penstock.errors import InputError
 from penstock.gating import gated_layers
 from penstock.surgery import shape_of
+
+_MOST_VALUES = 1 << 22  # of one image, when only a file names its size: 3 x 1182 x 1182
 
 
 def probe_images(network: nn.Module, shape: tuple[int, ...], count: int) -> tuple[Tensor, str]:
@@ -56,10 +59,19 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 
 def known_shape(network: nn.Module) -> tuple[int, ...]:
-    """What the network was traced with, or what its kind is made for."""
+    """What the network was traced with, or what its kind is made for.
+
+    A file may name any size, and running the network on it takes memory to match: a large one is the user's
+    to name.
+    """
     if isinstance(network, fx.GraphModule):
         entry = next(node for node in network.graph.nodes if node.op == "placeholder")
         shape = shape_of(entry) if "shape" in entry.meta else None
+        if shape is not None and math.prod(shape[1:]) > _MOST_VALUES:
+            text = "x".join(map(str, shape[1:]))
+            raise InputError(
+                f"the network was traced with images of {text}; --input {text} runs it at that size"
+            )
         if shape is not None:
             return shape[1:]
     definition: dict[str, Any] = getattr(network, "definition", None) or {}

@@ -11,15 +11,15 @@ import json
 import sys
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import safetensors.torch
 import torch
 import tyro
 from torch import Tensor, nn
 
-from penstock.cli.images import ReadOptions, settle_preprocess
-from penstock.cli.models import COMPILED, find_model
+from penstock.cli.images import ReadOptions, first_images, settle_preprocess
+from penstock.cli.models import COMPILED, Model, find_model
 from penstock.cli.progress import TrainingDisplay
 from penstock.cli.prune_report import curves, report, show_methods, show_report, show_sensitivity
 from penstock.cli.recipes import PruneRecipe, plain_recipe
@@ -54,7 +54,7 @@ _TRIED = 1000  # images that a sensitivity is measured on
 class Options:
     """Make a network smaller for good; run the same command again to go on after an interruption."""
 
-    model: Annotated[str, tyro.conf.Positional]
+    model: Model
     """A zoo name, module:callable, a checkpoint, or a run's folder."""
     out: Path
     """The folder for the networks, the report and the training."""
@@ -174,7 +174,7 @@ def run(options: Options) -> int:
         on_stage=note,
         watch=lambda name, recipe: TrainingDisplay(recipe.epochs, options.json, name),
     )
-    images = next(iter(test_data.test_batches(_COUNTED))).images
+    images = first_images(test_data, _COUNTED)
     if outcome.skipping is not None and outcome.skipping.kind == "pixels":
         keep_compiled(outcome.network, prepare(images[:1]), options.out / COMPILED)
     found = report(options.model, options.method, options.density, network, outcome, prepare(images))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 from rich.console import Console
@@ -13,7 +12,7 @@ from rich.table import Table
 
 from penstock.cli.calibrating import IMAGES, calibration_images
 from penstock.cli.images import ReadOptions, check_fits, in_memory, settle_preprocess
-from penstock.cli.models import find_model
+from penstock.cli.models import Model, find_model
 from penstock.cli.trainable import find_scored
 from penstock.datasets import preprocess_of
 from penstock.errors import DataError
@@ -27,7 +26,7 @@ from penstock.reporting.terminal import WholeWords, print_table
 class Options:
     """Calibrate a network for int8, say what each layer loses, and write the scales into a checkpoint."""
 
-    model: Annotated[str, tyro.conf.Positional]
+    model: Model
     """A run's folder, a checkpoint, or the name of a shipped one."""
     data: str = ""
     """cifar10, imagenette or a folder (calibrated on training images, scored on the test part), or sample

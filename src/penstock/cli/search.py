@@ -9,7 +9,7 @@ import json
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import tyro
@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import nn
 
 from penstock.cli.images import ReadOptions, settle_preprocess
-from penstock.cli.models import CHECKPOINT, find_model
+from penstock.cli.models import CHECKPOINT, Model, find_model
 from penstock.cli.progress import TrainingDisplay
 from penstock.cli.sources import choose, remember
 from penstock.cli.trainable import find_data
@@ -45,7 +45,7 @@ class Options:
     Give exactly one of --milliseconds, --macs, --saving and --top1-drop.
     """
 
-    model: Annotated[str, tyro.conf.Positional]
+    model: Model
     """A gated network: a run's folder, a checkpoint, or a shipped one; best trained for any density."""
     milliseconds: float | None = None
     """Of one image, measured on this machine; met within 3%."""

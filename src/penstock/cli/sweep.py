@@ -11,7 +11,7 @@ import json
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import tyro
@@ -19,9 +19,9 @@ from rich.console import Console
 from torch import nn
 
 from penstock.accounting import account
-from penstock.cli.images import ReadOptions, settle_preprocess
+from penstock.cli.images import ReadOptions, first_images, settle_preprocess
 from penstock.cli.keeping import prepare_process, train_and_keep
-from penstock.cli.models import CHECKPOINT, find_model
+from penstock.cli.models import CHECKPOINT, Model, find_model
 from penstock.cli.progress import TrainingDisplay
 from penstock.cli.recipes import SweepRecipe, plain_recipe
 from penstock.cli.sources import choose
@@ -41,7 +41,7 @@ _COUNTED = 500  # images whose masks are counted
 class Options:
     """One accuracy/cost curve over densities; run the same command again to go on."""
 
-    model: Annotated[str, tyro.conf.Positional]
+    model: Model
     """A run's folder, a checkpoint, or a zoo name; without gates it gets some."""
     densities: str = "1.0,0.9,0.8,0.7,0.6,0.5,0.4,0.3"
     """In the order in which they are trained, each from the one before."""
@@ -137,7 +137,7 @@ def point(
 ) -> dict[str, Any]:
     """One setting: accuracy, and MACs by both conventions."""
     prepare = preprocess_of(network, data)
-    images = prepare(next(iter(data.test_batches(_COUNTED))).images)
+    images = prepare(first_images(data, _COUNTED))
     return {
         "density": density,
         "ratio": None,

@@ -19,7 +19,7 @@ import tyro
 
 from penstock.cli.images import ReadOptions, settle_preprocess
 from penstock.cli.keeping import prepare_process, train_and_keep
-from penstock.cli.models import CHECKPOINT, find_model
+from penstock.cli.models import CHECKPOINT, Model, find_model
 from penstock.cli.progress import TrainingDisplay
 from penstock.cli.recipes import TrainRecipe, plain_recipe
 from penstock.cli.sources import choose
@@ -34,7 +34,7 @@ PRESETS = {"default": Recipe(), "finetune": finetune_recipe(), "paper": paper_re
 class Options:
     """Train a network; run the same command again to go on after an interruption."""
 
-    model: Annotated[str, tyro.conf.Positional]
+    model: Model
     """A zoo name, timm:NAME, torchvision:NAME, module:callable, a checkpoint, or a run's folder."""
     out: Path
     """The run's folder."""
@@ -46,13 +46,15 @@ class Options:
     preset: Literal["default", "finetune", "paper"] = "default"
     """Where the recipe starts from. finetune: gates on a network that is trained already, which is also the
     teacher; paper: the paper's own settings."""
-    density: Annotated[float | None, tyro.conf.arg(aliases=("--recipe.density",))] = None
+    density: Annotated[float | None, tyro.conf.arg(aliases=("--recipe.density",), metavar="FLOAT")] = None
     """The density to end at; below 1, a network without gates gets some. Default: 1, or 0.5 to finetune."""
-    epochs: Annotated[int | None, tyro.conf.arg(aliases=("--recipe.epochs",))] = None
+    epochs: Annotated[int | None, tyro.conf.arg(aliases=("--recipe.epochs",), metavar="INT")] = None
     """Default: 15, or 6 to finetune."""
-    learning_rate: Annotated[float | None, tyro.conf.arg(aliases=("--recipe.learning-rate",))] = None
+    learning_rate: Annotated[
+        float | None, tyro.conf.arg(aliases=("--recipe.learning-rate",), metavar="FLOAT")
+    ] = None
     """Its peak. Default: 0.1, or 0.02 to finetune."""
-    minutes: float | None = None
+    minutes: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
     """Stop after this many minutes; the same command goes on from there."""
     threads: Annotated[int, tyro.conf.arg(aliases=("--recipe.threads",))] = 0
     """Threads of torch; 0 takes the cores that stand idle when the command starts."""

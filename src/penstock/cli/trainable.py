@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from penstock.cli.images import PARTS, ReadOptions, assume_preprocess, find_test_data
+from penstock.cli.images import PARTS, ReadOptions, assume_preprocess, find_test_data, first_images
 from penstock.cli.models import find_model
 from penstock.cli.sources import remembered
 from penstock.datasets import Images, cifar10, hold_out, image_folder, imagenette, preprocess_of, sample
@@ -64,6 +64,7 @@ def has_test_part(root: Path) -> bool:
 def _find_folders(root: Path, holdout: int, size: int) -> tuple[Images, Images]:
     parts = [root / part for part in PARTS if (root / part).is_dir()]
     train = image_folder(root / "train" if (root / "train").is_dir() else root, size)
+    first_images(train, 1)  # a folder of damaged images is said before anything is begun
     if holdout or not (parts and (root / "train").is_dir()):
         return hold_out(train, holdout or max(1, len(train) // 10))
     return train, image_folder(parts[0], size, classes=train.classes)
@@ -83,7 +84,7 @@ def find_teacher(
 def example_of(network: nn.Module, data: Images) -> Tensor:
     """Two images as the network sees them."""
     prepare = preprocess_of(network, data)
-    return prepare(next(iter(data.test_batches(2))).images)
+    return prepare(first_images(data, 2))
 
 
 def with_gates(network: nn.Module, data: Images, recipe: Recipe, init: str = "preserve") -> nn.Module:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from penstock.engine import Engine
 from penstock.errors import TrainingError
+from penstock.files import cannot_write, write_atomically
 
 _BATCH = 250
 
@@ -75,9 +76,12 @@ class Judge:
     def _append(self, key: str, quality: Quality) -> None:
         assert self.log is not None
         line = json.dumps({"densities": json.loads(key), "loss": quality.loss, "top1": quality.top1})
-        with open(self.log, "a", encoding="utf-8") as stream:
-            stream.write(line + "\n")
-            stream.flush()
+        try:
+            with open(self.log, "a", encoding="utf-8") as stream:
+                stream.write(line + "\n")
+                stream.flush()
+        except OSError as error:
+            raise cannot_write(self.log, error) from error
 
 
 def _key(densities: Mapping[str, float]) -> str:
@@ -91,7 +95,7 @@ def read_log(path: Path, stamp: str) -> dict[str, Quality]:
     """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"stamp": stamp}) + "\n", encoding="utf-8")
+        write_atomically(path, (json.dumps({"stamp": stamp}) + "\n").encode())
         return {}
     lines = path.read_text(encoding="utf-8").split("\n")
     try:
