@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,17 @@ def test_the_page_holds_what_the_runs_and_their_networks_say(
     ):
         assert expected in text, expected
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
+
+
+def test_without_a_sweep_accuracy_against_macs_is_what_the_page_measured(runs: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "runs" / "fbs"
+    shutil.copytree(runs / "fbs", plain, ignore=shutil.ignore_patterns("curve.json"))
+    out = tmp_path / "report.html"
+    options = ["--images", "20", "--seconds", "0.05", "--against", ""]
+    assert main(["report", str(tmp_path / "runs"), "--out", str(out), *options]) == 0
+    text = out.read_text()
+    assert re.search(r"Accuracy against MACs\. fbs: [\d.]+% at 174\.\dM, [\d.]+% at 44\.\dM", text)
+    assert re.search(r"Accuracy against milliseconds\. fbs, float32: ", text)
 
 
 def test_records_alone_need_no_images(runs: Path, tmp_path: Path) -> None:

@@ -29,8 +29,6 @@ from penstock.quantizing import calibrate
 from penstock.reporting import (
     Card,
     Run,
-    Sweep,
-    SweepPoint,
     build_page,
     describe_network,
     skip_maps,
@@ -38,7 +36,7 @@ from penstock.reporting import (
 )
 from penstock.reporting.build import PointCost
 from penstock.reporting.comparison import Accuracy, agreement_words, comparison_table
-from penstock.reporting.looked import Cost, TimedNetwork, cost_tables, latency_of
+from penstock.reporting.looked import Cost, TimedNetwork, cost_tables, latency_of, measured_curve
 from penstock.reporting.numbers import milliseconds, times
 from penstock.reporting.tables import Table, to_json, to_rich
 from penstock.reporting.terminal import print_table
@@ -159,13 +157,8 @@ def write_report(
     chosen = min(measured.rows, key=lambda row: abs((row.density or 1.0) - _SHOWN))
     set_density(gated, chosen.density or 1.0)
     maps = tuple(skip_maps(gated, data))
-    points = tuple(
-        SweepPoint(score.top1, row.paper.macs, row.executed.macs, score.top5, row.density)
-        for row, score in zip(measured.rows, scores.gated, strict=True)
-    )
-    whole = float(chosen.paper.original_macs)
-    dense = scores.dense
-    sweep = Sweep("FBS", points, SweepPoint(dense.top1, whole, whole, dense.top5), "m_cifarnet", data.name)
+    timed = TimedNetwork("gated", scores.gated, measured, scores.gated_int8)
+    sweep = measured_curve(timed, scores.dense, "FBS")
     image = preprocess_of(gated, data)(data.images[:1])
     layers, memory = cost_tables({"FBS": Cost(chosen, maps, whole_account(gated, image))})
     page = build_page(
@@ -182,8 +175,8 @@ def write_report(
             for row in measured.rows
         ],
         latency=latency_of(
-            [TimedNetwork("gated", scores.gated, measured, scores.gated_int8)],
-            {name: scores.int8.get(name, dense) for name in measured.rivals},
+            [timed],
+            {name: scores.int8.get(name, scores.dense) for name in measured.rivals},
             f"{len(data):,} images of {data.name}",
         ),
         machine=machine_words(measured.isa),

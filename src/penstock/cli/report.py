@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +35,7 @@ from penstock.reporting import (
 )
 from penstock.reporting.build import PointCost
 from penstock.reporting.comparison import Accuracy, comparison_table
-from penstock.reporting.looked import Cost, TimedNetwork, cost_tables, latency_of
+from penstock.reporting.looked import Cost, TimedNetwork, cost_tables, latency_of, measured_curve
 from penstock.reporting.page import NetworkPart
 from penstock.reporting.reproduced import read_reproduced
 from penstock.reporting.skipping import SkipMap
@@ -123,6 +123,9 @@ def run(options: Options) -> int:
             looked.notes.append(
                 f"{left} more networks were not looked into; --networks {len(chosen)} takes all."
             )
+    if not any(one.sweep for one in runs):  # then accuracy against MACs is what was just measured
+        curves = {one.name: measured_curve(one, dense.float32, one.name) for one in looked.timed}
+        runs = [replace(one, sweep=curves.get(one.name)) for one in runs]
     name = options.folder.resolve().name
     layer_costs, memory = cost_tables(looked.costs)
     images = ", ".join(f"{len(data):,} images of {data.name}" for data in shown.known.values())

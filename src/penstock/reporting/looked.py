@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from penstock.accounting import Account
 from penstock.measuring.densities import DensityCost, Measured
+from penstock.measuring.runtimes import INSTALLED
 from penstock.reporting.build import Latency
 from penstock.reporting.comparison import Accuracy
 from penstock.reporting.costs import layer_table, memory_cost, memory_table, network_cost, original_cost
 from penstock.reporting.figures import Curve, CurvePoint
+from penstock.reporting.runs import Sweep, SweepPoint
 from penstock.reporting.skipping import SkipMap
 from penstock.reporting.tables import Table
 
@@ -56,6 +58,19 @@ def cost_tables(costs: Mapping[str, Cost]) -> tuple[Table | None, Table | None]:
     )
 
 
+def measured_curve(network: TimedNetwork, dense: Accuracy | None, method: str) -> Sweep:
+    """Accuracy against MACs at the densities that were measured. dense: the accuracy with nothing skipped."""
+    rows = network.measured.rows
+    points = tuple(
+        SweepPoint(score.top1, row.paper.macs, row.executed.macs, score.top5, row.density)
+        for row, score in zip(rows, network.accuracies, strict=True)
+        if score is not None
+    )
+    whole = float(rows[0].paper.original_macs)
+    baseline = None if dense is None else SweepPoint(dense.top1, whole, whole, dense.top5)
+    return Sweep(method, points, baseline)
+
+
 def latency_of(networks: Sequence[TimedNetwork], dense: Mapping[str, Accuracy], images: str) -> Latency:
     """Accuracy against milliseconds. dense: the accuracy of the dense network in each runtime beside them.
 
@@ -85,5 +100,8 @@ def latency_of(networks: Sequence[TimedNetwork], dense: Mapping[str, Accuracy], 
             label = f"dense {precision} ({name.removeprefix('dense, ').removesuffix('-int8')})"
             marks.append(CurvePoint(rival.time.least, dense[name].top1, label))
     words = f"Milliseconds of one image, measured on this machine; accuracy on {images}."
+    installed = beside.rivals.get(f"dense, {INSTALLED}") if beside else None
+    if installed is not None and installed.precision == "float32":
+        words += " OpenVINO as installed computes in float32 here, so it is among those runtimes."
     shaky = next((one.measured.unsteady for one in networks if one.measured.unsteady), "")
     return Latency(tuple(curves), tuple(marks), f"{words} {shaky}".strip())
