@@ -65,16 +65,17 @@ PENSTOCK_INLINE VI whole_of(Halves<HalfI> h) {
 template <class T, class Operation>
 PENSTOCK_INLINE auto in_registers(T a, T b, Operation operation) {
   const auto x = halves_of(a), y = halves_of(b);
-  return whole_of({operation(x.low, y.low), operation(x.high, y.high)});
+  auto low = operation(x.low, y.low);
+  return whole_of(Halves<decltype(low)>{low, operation(x.high, y.high)});
 }
 PENSTOCK_INLINE Half even_of(Halves<Half> h) { return __builtin_shufflevector(h.low, h.high, 0, 2, 4, 6); }
 PENSTOCK_INLINE Half odd_of(Halves<Half> h) { return __builtin_shufflevector(h.low, h.high, 1, 3, 5, 7); }
 PENSTOCK_INLINE Half from_last_of(Half a, Half b) { return __builtin_shufflevector(a, b, 3, 4, 5, 6); }
-PENSTOCK_INLINE V even_of(V a, V b) { return whole_of({even_of(halves_of(a)), even_of(halves_of(b))}); }
-PENSTOCK_INLINE V odd_of(V a, V b) { return whole_of({odd_of(halves_of(a)), odd_of(halves_of(b))}); }
+PENSTOCK_INLINE V even_of(V a, V b) { return whole_of(Halves<Half>{even_of(halves_of(a)), even_of(halves_of(b))}); }
+PENSTOCK_INLINE V odd_of(V a, V b) { return whole_of(Halves<Half>{odd_of(halves_of(a)), odd_of(halves_of(b))}); }
 PENSTOCK_INLINE V from_last_of(V a, V b) {
   const Halves<Half> x = halves_of(a), y = halves_of(b);
-  return whole_of({from_last_of(x.high, y.low), from_last_of(y.low, y.high)});
+  return whole_of(Halves<Half>{from_last_of(x.high, y.low), from_last_of(y.low, y.high)});
 }
 #endif
 

@@ -1,7 +1,6 @@
 // Every int8 algorithm on every instruction set against naive loops, on random shapes and lists: equal bit for bit.
 //   int8_test [cases] [seed]
 // Buffers have exactly the size that pixels.h and int8_scratch promise, so that sanitizers see what lies beyond.
-#pragma GCC optimize("fp-contract=off")
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -11,6 +10,7 @@
 #include <random>
 
 #include "int8/select.h"
+#include "machine/no_contraction.h"
 
 using namespace penstock;
 
