@@ -104,6 +104,12 @@ def test_int8_stands_for_every_int8_runtime_and_an_unknown_name_is_refused() -> 
         runtime_names("torch,tensorrt")
 
 
+@pytest.mark.parametrize("threads", [0, -3, 100_000])
+def test_a_number_of_threads_that_no_machine_has_is_refused(threads: int) -> None:
+    with pytest.raises(InputError, match=f"threads: expected 1 to 1024, got {threads}"):
+        dense_runtimes(small(), torch.rand(1, 3, 8, 8), ["torch"], threads)
+
+
 def test_openvino_held_to_float32_brings_openvino_as_it_installs() -> None:
     assert runtime_names("openvino,int8") == ["openvino", INSTALLED, *INT8]
     for options in (bench, demo, report):

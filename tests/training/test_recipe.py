@@ -57,6 +57,12 @@ def test_the_records_of_published_runs_are_understood(path: Path) -> None:
     assert {name: recipe[name] for name in choices} == choices
 
 
+@pytest.mark.parametrize("threads", [-1, 100_000, 1.5])
+def test_threads_that_torch_cannot_start_are_refused(threads: Any) -> None:
+    with pytest.raises(TrainingError, match=f"threads: expected 0 .* to 1024, got {threads}"):
+        Recipe(threads=threads)
+
+
 def test_the_presets_are_what_they_were_without_parts() -> None:
     assert Recipe().differences(finetune_recipe()).keys() == {
         "epochs", "learning_rate", "label_smoothing", "density", "density_schedule", "anneal_from",

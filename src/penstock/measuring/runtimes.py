@@ -38,6 +38,7 @@ INSTALLED = "openvino-installed"
 INT8 = ("onnxruntime-int8", "openvino-int8")
 ALL = (*FLOAT32, INSTALLED, *INT8)
 RUNTIMES = ("torch", "onnxruntime", "openvino")
+_MOST_THREADS = 1024  # as the engine; torch ends the process where the system refuses so many
 
 _PACKAGES = {
     "torch.compile": ("torch",),
@@ -118,6 +119,8 @@ def dense_runtimes(
     exported and quantised networks are kept and found again, so that the same network is ready at once. Sets
     torch's own thread count, which is one for the whole process.
     """
+    if not 1 <= threads <= _MOST_THREADS:
+        raise InputError(f"threads: expected 1 to {_MOST_THREADS}, got {threads}")
     found = Runtimes()
     torch.set_num_threads(threads)
     network.eval()

@@ -81,6 +81,10 @@ class Recipe(Choices):
             raise TrainingError(
                 f"recipe.epoch_images: expected 0 (all images) or more, got {self.epoch_images!r}"
             )
+        if not isinstance(self.threads, int) or not 0 <= self.threads <= 1024:
+            raise TrainingError(
+                f"recipe.threads: expected 0 (as many as are free) to 1024, got {self.threads!r}"
+            )
         if self.statistics not in ("all", "winners"):
             raise TrainingError(f'recipe.statistics: expected "all" or "winners", got {self.statistics!r}')
         for name in ("choice_noise", "threshold_cap"):
