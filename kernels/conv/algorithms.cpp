@@ -8,8 +8,9 @@ namespace penstock {
 
 // A new algorithm is one row here, defined in the file that plans it.
 const std::vector<const Algorithm*>& algorithms() {
-  static const std::vector<const Algorithm*> list = {&kDirect,  &kPacked,     &kWinograd2,    &kWinograd4,    &kWinogradRows,
-                                                     &kOutputs, &kInt8Direct, &kInt8Winograd, &kInt8Depthwise};
+  static const std::vector<const Algorithm*> list = {&kDirect,        &kPacked,  &kWinograd2,  &kWinograd4,
+                                                     &kWinogradRows,  &kOutputs, &kInt8Direct, &kInt8Winograd,
+                                                     &kInt8Depthwise, &kLanes,   &kDepthwise};
   return list;
 }
 

@@ -55,20 +55,27 @@ bool check_output_size(const char* axis, int got, int size, int kernel, int stri
 }
 
 bool check_shape(const ConvShape& s, std::string& error) {
+  const int most_padding = conv_needs_no_halo(s) ? kMaxKernel : s.input.halo;
   const bool sizes =
       in_range("in_channels", s.in_channels, 1, kMaxChannels, error) &&
       in_range("out_channels", s.out_channels, 1, kMaxChannels, error) && in_range("kernel_h", s.kernel_h, 1, kMaxKernel, error) &&
       in_range("kernel_w", s.kernel_w, 1, kMaxKernel, error) && in_range("stride_h", s.stride_h, 1, kMaxKernel, error) &&
       in_range("stride_w", s.stride_w, 1, kMaxKernel, error) && in_range("dilation_h", s.dilation_h, 1, kMaxKernel, error) &&
       in_range("dilation_w", s.dilation_w, 1, kMaxKernel, error) && check_planes("input", s.input, error) &&
-      check_planes("output", s.output, error) && in_range("pad_h", s.pad_h, 0, s.input.halo, error) &&
-      in_range("pad_w", s.pad_w, 0, s.input.halo, error) &&
+      check_planes("output", s.output, error) && in_range("pad_h", s.pad_h, 0, most_padding, error) &&
+      in_range("pad_w", s.pad_w, 0, most_padding, error) &&
       in_range("groups", s.groups, 1, std::min(s.in_channels, s.out_channels), error) &&
       in_range("activation", static_cast<int>(s.activation), 0, kActivationCount - 1, error);
   if (!sizes) return false;
   if (s.in_channels % s.groups != 0 || s.out_channels % s.groups != 0) {
     error = "convolution: " + number(s.in_channels) + " input and " + number(s.out_channels) +
             " output channels do not divide into " + number(s.groups) + " groups";
+    return false;
+  }
+  if (s.out_layout == Layout::planes
+          ? s.in_layout != Layout::planes
+          : s.out_layout != Layout::pixels || (s.in_layout != Layout::planes && s.in_layout != Layout::pixels)) {
+    error = "convolution: maps lie in planes or pixels, and planes come from planes";
     return false;
   }
   if (!std::isfinite(s.leaky_slope)) {
@@ -123,7 +130,10 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
     return nullptr;
   }
   if (!check_shape(shape, error)) return nullptr;
-  if (algorithm && !(algorithm->element == shape.element && algorithm->fits(shape))) {
+  const auto fits = [&](const ConvAlgorithm& one) {
+    return one.element == shape.element && one.layout == shape.out_layout && one.fits(shape);
+  };
+  if (algorithm && !fits(*algorithm)) {
     error = std::string("convolution: ") + algorithm->name + " needs " + algorithm->needs;
     return nullptr;
   }
@@ -140,7 +150,8 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
   plan->bias.assign(shape.out_channels, 0.0f);
   if (bias != nullptr) std::copy(bias, bias + shape.out_channels, plan->bias.begin());
   const std::size_t count = static_cast<std::size_t>(shape.out_channels) * (shape.in_channels / shape.groups) * plan->taps();
-  plan->weights.assign(weights, count, kWeightSlack);
+  // In the lanes they lie otherwise, and only there.
+  if (shape.out_layout == Layout::planes) plan->weights.assign(weights, count, kWeightSlack);
   for (int ky = 0; ky < shape.kernel_h; ++ky) {
     for (int kx = 0; kx < shape.kernel_w; ++kx) {
       const std::ptrdiff_t y = ky * shape.dilation_h - shape.pad_h, x = kx * shape.dilation_w - shape.pad_w;
@@ -148,7 +159,7 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
     }
   }
   for (const ConvAlgorithm* one : records<ConvAlgorithm>()) {
-    const bool wanted = algorithm ? one == algorithm : one->element == shape.element && one->fits(shape) && one->suits(*plan);
+    const bool wanted = algorithm ? one == algorithm : fits(*one) && one->suits(*plan);
     if (wanted) plan->ready.push_back(one);
   }
   if (plan->ready.empty()) {
@@ -207,8 +218,6 @@ std::int64_t conv_weights(const ConvPlan& plan) {
   const ConvShape& s = plan.shape;
   return std::int64_t{s.out_channels} * (s.in_channels / s.groups) * plan.taps();
 }
-
-const float* conv_filters(const ConvPlan& plan) { return plan.weights.data(); }
 
 bool conv_takes_bare(const ConvPlan& plan) {
   return std::all_of(plan.ready.begin(), plan.ready.end(),

@@ -41,9 +41,16 @@ struct ConvShape {
   int groups = 1;
   Planes input;   // its halo must be at least the padding
   Planes output;  // height and width must be what the convolution yields; the halo is whatever readers need
+  // Layout::planes or Layout::pixels (run/pixels.h). Results in planes come from planes.
+  Layout in_layout = Layout::planes, out_layout = Layout::planes;
   Activation activation = Activation::none;
   float leaky_slope = 0.01f;  // for leaky_relu
 };
+
+// Depthwise convolutions of pixels look where the map ends; others read zeros beyond it.
+inline bool conv_needs_no_halo(const ConvShape& s) {
+  return s.in_layout == Layout::pixels && s.groups > 1 && s.groups == s.in_channels && s.groups == s.out_channels;
+}
 
 // Output size of a convolution along one axis; 0 or less when the kernel does not fit.
 constexpr int conv_output_size(int size, int kernel, int stride, int pad, int dilation) {
@@ -54,7 +61,8 @@ constexpr int conv_output_size(int size, int kernel, int stride, int pad, int di
 constexpr int kMostLaterFloats = 1024;  // the most of a row of ConvTask::later that is prefetched
 
 // One image's work. Lists are strictly increasing; plane p of `input` holds channel in_list[p], plane p of
-// `output` receives channel out_list[p]. Planes lie Planes::stride() floats apart. Input and output must not overlap.
+// `output` receives channel out_list[p]. Planes lie Planes::stride() floats apart. Maps of pixels hold the same channels in
+// the same order. Input and output must not overlap.
 struct ConvTask {
   const float* input = nullptr;
   const std::int32_t* in_list = nullptr;
@@ -74,6 +82,8 @@ struct ConvTask {
   // do so (fetches_later).
   const float* const* later = nullptr;
   int later_count = 0, later_floats = 0;
+  // Results in pixels: the sum of each output's magnitudes goes here, in the order of the list. Null: nobody asks.
+  float* sums = nullptr;
 };
 
 // Memory that one running task needs besides its planes, both 64-byte aligned, contents undefined before and after.
@@ -106,6 +116,7 @@ struct ConvAlgorithm : Algorithm {
   bool (*fetches_later)(const ConvPlan& plan);
   // Makes what the task reads and planning has left for the first task that does. Null: nothing is left.
   void (*complete)(const ConvPlan& plan, const ConvTask& task) = nullptr;
+  Layout layout = Layout::planes;  // of its results
 };
 
 struct ConvPlanDelete {  // plans look immutable: any number of threads may run tasks of one
@@ -131,7 +142,6 @@ void decide_conv(const ConvPlan& plan, ConvTask& task);
 std::int64_t conv_macs(const ConvPlan& plan, const ConvTask& task);
 
 std::int64_t conv_weights(const ConvPlan& plan);  // floats of its filters
-const float* conv_filters(const ConvPlan& plan);  // [out][in / groups][tap]
 
 // Whether tasks may give the input as an image comes: planes of height times width floats without margins, one after the
 // other, of which every row is read and nothing before or after them.

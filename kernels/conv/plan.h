@@ -63,6 +63,22 @@ struct WinogradPlan {
   std::size_t block_floats = 0;   // Split::tiles: sums and transformed input of a block, at most
 };
 
+// Outputs in the lanes. Groups narrower than a vector are bundled, with zeros between them.
+struct LanesPlan {
+  ConvBuffer weights;  // [group][panel][tap][in][vectors]; of an input in planes [group][panel][in][tap][vectors]
+  int groups = 1, in_group = 0, out_group = 0;
+  int vectors = 0, panels = 0;  // of a group, with all its channels
+  std::int64_t group_floats = 0;
+  std::vector<std::ptrdiff_t> taps;  // in pixels, from the one under output (0, 0)
+  bool flat = false;
+  int blocks = 1;  // of pixels, if flat, or of rows
+};
+
+struct DepthwisePlan {
+  ConvBuffer weights;  // [vector of channels][tap][lane]
+  int blocks = 1;      // of rows
+};
+
 struct ConvPlan {
   ConvShape shape;
   Machine machine;
@@ -78,6 +94,8 @@ struct ConvPlan {
   OutputsPlan outputs;
   RowsPlan rows;
   WinogradPlan winograd;
+  LanesPlan in_lanes;
+  DepthwisePlan depthwise;
 
   int taps() const { return shape.kernel_h * shape.kernel_w; }
   const Tuning& tuning() const { return machine.tuning; }
@@ -97,7 +115,7 @@ inline bool fits_any(const ConvShape&) { return true; }
 inline int one_stage(const ConvPlan&, const ConvTask&) { return 1; }
 
 // The rows of the list, each beside its planning.
-extern const ConvAlgorithm kDirect, kPacked, kWinograd2, kWinograd4, kWinogradRows, kOutputs;
+extern const ConvAlgorithm kDirect, kPacked, kWinograd2, kWinograd4, kWinogradRows, kOutputs, kLanes, kDepthwise;
 
 // The Winograd tile that suits the layer (2 or 4), or 0.
 int choose_tile(const ConvPlan& plan);

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "run/planes.h"
+#include "run/pixels.h"
 
 namespace penstock {
 
@@ -17,10 +17,6 @@ constexpr int kImageChannels = 4;
 
 // Bytes from one pixel to the next.
 constexpr int pixel_bytes(int channels, int count) { return channels <= kImageChannels ? channels : (count + 7) / 8 * 8; }
-
-constexpr std::int64_t pixel_count(Planes shape) {
-  return static_cast<std::int64_t>(shape.height + 2 * shape.halo) * shape.pitch() + shape.halo;
-}
 
 // Vectors and tiles at the lower right may read (never write) 4 pixels and a vector past the last pixel.
 constexpr std::int64_t pixels_size(Planes shape, int channels, int count) {

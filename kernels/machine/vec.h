@@ -14,6 +14,7 @@
 //   splat, load, store       one value in all lanes; kLanes floats in memory
 //   fma, fnma                a * b + c; c - a * b
 //   min, max                 the second argument where either is not a number
+//   maximum                  not a number where either is none
 //   keep(v, mask)            bitwise and with the floats at `mask`
 //   store_first(p, v, n)     the first n lanes
 //   store_lanes(p, v, b, e)  lanes [b, e), the first of them at p
@@ -26,6 +27,9 @@
 //   join_lo, join_hi         a0 a1 b0 b1 and a2 a3 b2 b3 of each quad
 //   next_quads(a, b)         quads 1, 2, ... of a, then quad 0 of b
 //   round, exp2_whole        to the nearest whole number; 2^n for whole n up to 128, where it is infinity
+//   reciprocal               1 / v to about 2 units in the last place, for v from 1e-37 to 1e37
+//   LanePlaces, load_places(p)   kLanes whole numbers, each below kPickSpan
+//   pick(p, places)          lane i is p[places[i]], or 0 where the place is negative; may read all of the kPickSpan floats at p
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -14,6 +14,7 @@ PENSTOCK_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); 
 PENSTOCK_INLINE Vec fnma(Vec a, Vec b, Vec c) { return _mm256_fnmadd_ps(a, b, c); }
 PENSTOCK_INLINE Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 PENSTOCK_INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+PENSTOCK_INLINE Vec maximum(Vec a, Vec b) { return _mm256_blendv_ps(max(a, b), a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q)); }
 PENSTOCK_INLINE Vec keep(Vec v, const float* mask) { return _mm256_and_ps(v, load(mask)); }
 // Not a masked store: that takes dozens of cycles on AMD.
 PENSTOCK_INLINE void store_first(float* p, __m128 v, int n) {
@@ -62,4 +63,11 @@ PENSTOCK_INLINE Vec round(Vec v) { return _mm256_round_ps(v, _MM_FROUND_TO_NEARE
 PENSTOCK_INLINE Vec exp2_whole(Vec n) {
   const __m256i e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
   return _mm256_castsi256_ps(_mm256_slli_epi32(e, 23));
+}
+PENSTOCK_INLINE Vec reciprocal(Vec v) { return splat(1.0f) / v; }
+using LanePlaces = __m256i;
+constexpr int kPickSpan = 8;
+PENSTOCK_INLINE LanePlaces load_places(const std::int32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+PENSTOCK_INLINE Vec pick(const float* p, LanePlaces places) {
+  return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_srai_epi32(places, 31)), _mm256_permutevar8x32_ps(load(p), places));
 }

@@ -14,6 +14,7 @@ PENSTOCK_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); 
 PENSTOCK_INLINE Vec fnma(Vec a, Vec b, Vec c) { return _mm512_fnmadd_ps(a, b, c); }
 PENSTOCK_INLINE Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 PENSTOCK_INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+PENSTOCK_INLINE Vec maximum(Vec a, Vec b) { return _mm512_mask_mov_ps(max(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a); }
 PENSTOCK_INLINE Vec keep(Vec v, const float* mask) { return _mm512_and_ps(v, load(mask)); }
 PENSTOCK_INLINE void store_first(float* p, Vec v, int n) {
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>(n >= 16 ? 0xffffu : (1u << n) - 1u), v);
@@ -66,4 +67,14 @@ PENSTOCK_INLINE Vec round(Vec v) { return _mm512_roundscale_ps(v, 8); }
 PENSTOCK_INLINE Vec exp2_whole(Vec n) {
   const __m512i e = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
   return _mm512_castsi512_ps(_mm512_slli_epi32(e, 23));
+}
+PENSTOCK_INLINE Vec reciprocal(Vec v) {
+  const Vec r = _mm512_rcp14_ps(v);
+  return fma(fnma(v, r, splat(1.0f)), r, r);
+}
+using LanePlaces = __m512i;
+constexpr int kPickSpan = 32;
+PENSTOCK_INLINE LanePlaces load_places(const std::int32_t* p) { return _mm512_loadu_si512(p); }
+PENSTOCK_INLINE Vec pick(const float* p, LanePlaces places) {
+  return _mm512_maskz_permutex2var_ps(_mm512_cmpge_epi32_mask(places, _mm512_setzero_si512()), load(p), places, load(p + 16));
 }

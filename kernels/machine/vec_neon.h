@@ -15,6 +15,7 @@ PENSTOCK_INLINE Vec fnma(Vec a, Vec b, Vec c) { return vfmsq_f32(c, a, b); }
 // Not vminq and vmaxq, which give NaN where either is not a number.
 PENSTOCK_INLINE Vec min(Vec a, Vec b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 PENSTOCK_INLINE Vec max(Vec a, Vec b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+PENSTOCK_INLINE Vec maximum(Vec a, Vec b) { return vmaxq_f32(a, b); }
 PENSTOCK_INLINE Vec keep(Vec v, const float* mask) {
   return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(v), vreinterpretq_u32_f32(load(mask))));
 }
@@ -56,4 +57,15 @@ PENSTOCK_INLINE Vec next_quads(Vec, Vec b) { return b; }
 PENSTOCK_INLINE Vec round(Vec v) { return vrndnq_f32(v); }
 PENSTOCK_INLINE Vec exp2_whole(Vec n) {
   return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
+}
+PENSTOCK_INLINE Vec reciprocal(Vec v) { return splat(1.0f) / v; }
+struct LanePlaces {
+  std::int32_t at[4];
+};
+constexpr int kPickSpan = 8;
+PENSTOCK_INLINE LanePlaces load_places(const std::int32_t* p) { return {{p[0], p[1], p[2], p[3]}}; }
+PENSTOCK_INLINE Vec pick(const float* p, const LanePlaces& places) {
+  float lanes[4];
+  for (int i = 0; i < 4; ++i) lanes[i] = places.at[i] < 0 ? 0.0f : p[places.at[i]];
+  return load(lanes);
 }

@@ -259,6 +259,17 @@ NB_MODULE(_native, module) {
       },
       "The instruction sets this machine can run, narrowest first.");
   module.def(
+      "tuning",
+      [](const std::string& isa) {
+        const Tuning tuning = this_machine(isa_from(isa)).tuning;
+        nb::dict numbers;
+#define TUNE(type, name, value) numbers[#name] = static_cast<double>(tuning.name);
+#include "machine/tuning.def"
+#undef TUNE
+        return numbers;
+      },
+      nb::arg("isa"), "What planning follows on this machine, by name (kernels/machine/tuning.def).");
+  module.def(
       "fma_peak_gflops",
       [](const std::string& isa, double seconds) {
         const Isa chosen = isa_from(isa);

@@ -47,15 +47,17 @@ class Loader {
   void load_kind(Op& op, Row f, Row p);
   void check_codes(Op& op);
   void check_constants(const Op& op);
+  void check_pixels(Op& op);
   // Kernel, stride, padding and dilation of a convolution, which must lead from one map's size to the other's.
+  // `most_padding` is the input's halo, unless the convolution looks where the map ends.
   template <typename Field, typename Shape>
-  void read_window(Shape& s, const Tensor& in, const Tensor& out, Row p) const {
+  void read_window(Shape& s, const Tensor& in, const Tensor& out, Row p, int most_padding) const {
     s.kernel_h = number(p[Field::kernel_h], 1, kMaxSide, "kernel");
     s.kernel_w = number(p[Field::kernel_w], 1, kMaxSide, "kernel");
     s.stride_h = number(p[Field::stride_h], 1, kMaxSide, "stride");
     s.stride_w = number(p[Field::stride_w], 1, kMaxSide, "stride");
-    s.pad_h = number(p[Field::pad_h], 0, in.shape.halo, "padding");
-    s.pad_w = number(p[Field::pad_w], 0, in.shape.halo, "padding");
+    s.pad_h = number(p[Field::pad_h], 0, most_padding, "padding");
+    s.pad_w = number(p[Field::pad_w], 0, most_padding, "padding");
     s.dilation_h = number(p[Field::dilation_h], 1, kMaxSide, "dilation");
     s.dilation_w = number(p[Field::dilation_w], 1, kMaxSide, "dilation");
     check(p[Field::dilation_h] * (p[Field::kernel_h] - 1) <= kMaxSide * 2 &&

@@ -34,15 +34,21 @@ Int8Shape int8_shape(const ConvShape& s, Quantised in, Quantised out) {
 
 void Loader::load_conv(Op& op, Row f, Row p) {
   const Tensor &in = at(op.in), &out = at(op.out);
-  const bool codes = in.layout == Layout::pixels;
-  check(in.layout == out.layout && in.layout != Layout::vector, "a convolution works on planes or on codes");
+  const bool codes = in.is_codes();
+  check(in.element == out.element && in.layout != Layout::vector && out.layout != Layout::vector,
+        "a convolution works on maps of one kind");
+  check(in.layout == out.layout || (!codes && out.is_pixels()), "a convolution of pixels yields pixels");
   ConvShape s;
+  if (!codes) {
+    s.in_layout = in.layout;
+    s.out_layout = out.layout;
+  }
   s.element = in.element;
   s.in_channels = in.channels;
   s.out_channels = out.channels;
-  read_window<ConvField>(s, in, out, p);
   s.groups = number(p[ConvField::groups], 1, in.channels, "groups");
   check(in.channels % s.groups == 0 && out.channels % s.groups == 0, "groups do not divide the channels");
+  read_window<ConvField>(s, in, out, p, conv_needs_no_halo(s) ? kMaxHalo : in.shape.halo);
   check(static_cast<int>(op.function) < kActivationCount, "function");
   s.activation = static_cast<Activation>(op.function);
   s.leaky_slope = op.slope;
@@ -55,6 +61,7 @@ void Loader::load_conv(Op& op, Row f, Row p) {
   const float* kernel = weights(p[ConvField::weights], codes ? (row * out.channels + 3) / 4 : row * out.channels, "weights");
   const float* bias = p[ConvField::bias] == -1 ? nullptr : weights(p[ConvField::bias], out.channels, "bias");
   op.bias = bias;
+  op.weights = kernel;
   op.takes_constants = op.kernel_area == 1 && s.pad_h == 0 && s.pad_w == 0 && s.groups == 1 && (codes || bias != nullptr);
   if (op.keeps_list) {
     check(op.knob < 0 && s.groups == in.channels && s.groups == out.channels && bias != nullptr,
@@ -79,6 +86,7 @@ void Loader::load_conv(Op& op, Row f, Row p) {
   op.in2 = f[OpField::in2] == -1 ? -1 : index(f[OpField::in2], "second input", true);
   op.after = static_cast<Function>(number(p[ConvField::after], 0, kFunctionCount - 1, "function after the addition"));
   if (op.in2 >= 0) {
+    check(!out.is_pixels(), "a convolution of pixels adds nothing");
     const Tensor& skip = at(op.in2);
     check(same_size(skip, out) && skip.channels == out.channels && skip.shape.halo == out.shape.halo,
           "the addend has another size");

@@ -11,7 +11,7 @@ void Loader::load_listed(Op& op, Row f, Row p) {
   ListedShape s;
   s.in_channels = in.channels;
   s.out_channels = out.channels;
-  read_window<ListedField>(s, in, out, p);
+  read_window<ListedField>(s, in, out, p, in.shape.halo);
   const std::int64_t row = p[ListedField::kernel_h] * p[ListedField::kernel_w] * in.channels;
   check(row <= INT_MAX, "kernel");
   const float* const kernel = weights(p[ListedField::weights], row * out.channels, "weights");

@@ -37,7 +37,7 @@ std::vector<std::int64_t> find_bounds(const Program& program, const std::int32_t
         break;
       case OpKind::adaptive_pool: {
         const Tensor& in = program.tensors[static_cast<std::size_t>(op.in)];
-        if (!in.filled || in.layout != Layout::pixels) most = bound(op.in);
+        if (!in.filled || !in.is_codes()) most = bound(op.in);
         break;
       }
       case OpKind::pool:

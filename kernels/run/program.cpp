@@ -14,11 +14,6 @@ namespace {
 
 constexpr float kLeastScale = 1e-15f, kMostScale = 1e15f;
 
-// Floats of scratch for a sum, product, affine or concatenation of codes: factors, and where channels come from.
-std::int64_t combination_floats(int channels) {
-  return round_to_line(3 * round_to_line(channels) + 2 * static_cast<std::int64_t>(Spread::size(channels) + 63) / 4);
-}
-
 }  // namespace
 
 std::unique_ptr<Program> Loader::load() {
@@ -59,7 +54,7 @@ void Loader::load_tensors() {
     Tensor t;
     t.element = static_cast<Element>(number(row[TensorField::element], 0, kElementCount - 1, "element"));
     t.layout = static_cast<Layout>(number(row[TensorField::layout], 0, static_cast<int>(Layout::pixels), "layout"));
-    check((t.element == Element::code8) == (t.layout == Layout::pixels), "codes lie in pixels, and nothing else does");
+    check(t.element == Element::float32 || t.layout == Layout::pixels, "codes lie in pixels");
     t.channels = number(row[TensorField::channels], 1, kMaxChannels, "channels");
     const std::int64_t halo = number(row[TensorField::halo], 0, kMaxHalo, "halo");
     const std::int64_t height = number(row[TensorField::height], 1, kMaxSide, "height");
@@ -111,7 +106,7 @@ int Loader::number(std::int64_t value, std::int64_t low, std::int64_t high, cons
 }
 
 bool Loader::same_size(const Tensor& a, const Tensor& b) const {
-  return a.layout == b.layout && a.shape.height == b.shape.height && a.shape.width == b.shape.width;
+  return a.layout == b.layout && a.element == b.element && a.shape.height == b.shape.height && a.shape.width == b.shape.width;
 }
 
 // Planes overlap an operation's result only when they lie exactly alike, value on value.
@@ -158,6 +153,7 @@ void Loader::load_op(int i) {
   load_kind(op, f, Row{f.at + kOpFieldCount});
   check_codes(op);
   check_constants(op);
+  check_pixels(op);
   if (op.out >= 0) written_[static_cast<std::size_t>(op.out)] = true;
   program_->ops.push_back(std::move(op));
 }
@@ -165,10 +161,13 @@ void Loader::load_op(int i) {
 void Loader::load_kind(Op& op, Row f, Row p) {
   switch (op.kind) {
     case OpKind::import_image:
-      check(at(op.out).layout != Layout::vector, "an image is planes or codes");
+      check(at(op.out).layout == Layout::planes || at(op.out).is_codes(), "an image is planes or codes");
       program_->input = op.out;
       return;
-    case OpKind::export_result: program_->output = op.in; return;
+    case OpKind::export_result:
+      check(!at(op.in).is_pixels(), "a result is planes, a vector or codes");
+      program_->output = op.in;
+      return;
     case OpKind::depthwise:
     case OpKind::threshold_conv:
     case OpKind::conv: return load_conv(op, f, p);
@@ -226,7 +225,9 @@ void Loader::load_kind(Op& op, Row f, Row p) {
       const Tensor &in = at(op.in), &out = at(op.out);
       check(in.channels == out.channels && in.shape.height == out.shape.height && in.shape.width == out.shape.width,
             "sizes differ");
-      check(in.layout != Layout::pixels || out.layout != Layout::pixels, "codes become float32, or float32 codes");
+      check(in.layout != Layout::pixels || out.layout != Layout::pixels, "pixels become planes, or planes pixels");
+      check(!in.is_pixels() || out.layout == Layout::planes, "pixels become planes");
+      check(!out.is_pixels() || in.layout == Layout::planes, "planes become pixels");
       check_apart(op.in, op.out, false);
       return;
     }
@@ -241,90 +242,10 @@ void Loader::load_kind(Op& op, Row f, Row p) {
   }
 }
 
-// What only quantised maps ask for, and the memory of their lists and factors.
-void Loader::check_codes(Op& op) {
-  const auto is_codes = [&](int tensor) { return tensor >= 0 && at(tensor).layout == Layout::pixels; };
-  if (!is_codes(op.in) && !is_codes(op.out)) return;
-  switch (op.kind) {
-    case OpKind::add:
-    case OpKind::concat:
-    case OpKind::affine:
-    case OpKind::scale:
-      check(static_cast<int>(op.function) < kActivationCount, "function");
-      check(at(op.out).channels > kImageChannels, "a map of codes has 5 channels or more, unless it is the image");
-      op.scratch.shared = combination_floats(at(op.out).channels);
-      break;
-    case OpKind::pool:
-      check(at(op.out).channels > kImageChannels, "a map of codes has 5 channels or more, unless it is the image");
-      check(at(op.in).quantised.scale == at(op.out).quantised.scale && at(op.in).quantised.zero == at(op.out).quantised.zero,
-            "pooling keeps scale and zero point");
-      check(std::int64_t{op.window.kernel_h} * op.window.kernel_w <= (1 << 22), "window too large");
-      break;
-    case OpKind::pack:
-      check(!is_codes(op.out) || at(op.out).channels > kImageChannels,
-            "a map of codes has 5 channels or more, unless it is the image");
-      break;
-    case OpKind::adaptive_pool:
-      check(at(op.out).layout == Layout::vector && op.pool == Pool::average, "codes are pooled to their average, a vector");
-      break;
-    case OpKind::linear:
-    case OpKind::spread:
-    case OpKind::channel_norm: check(false, "this kind of operation has no int8 form"); break;
-    default: break;
-  }
-}
-
-// Which results leave channels out, and whether those are zeros or constants. An operation that cannot read constants is refused.
-void Loader::check_constants(const Op& op) {
-  if (op.out < 0) return check(!at(op.in).filled, "the result holds constants");
-  const auto filled = [&](int tensor) { return tensor >= 0 && at(tensor).filled; };
-  const bool any = filled(op.in) || filled(op.in2) || std::any_of(op.inputs.begin(), op.inputs.end(), filled);
-  bool whole = true, fills = any;
-  switch (op.kind) {
-    case OpKind::conv:
-      check(!any || (op.takes_constants && !op.keeps_list && !filled(op.in2)), "only a 1x1 convolution reads constants");
-      whole = op.knob < 0 && !op.keeps_list;
-      fills = op.keeps_list;
-      break;
-    case OpKind::pool: {
-      const PoolShape& w = op.window;
-      const bool padded = (w.pad_h > 0 || w.pad_w > 0) && w.count_padding;
-      check(!any || op.pool == Pool::max || (!padded && w.divisor == 0), "a mean over padding makes constants uneven");
-      whole = at(op.in).whole;
-      break;
-    }
-    case OpKind::adaptive_pool:
-      // Means of codes are stored for every channel.
-      whole = at(op.in).whole || (any && at(op.in).layout == Layout::pixels);
-      break;
-    case OpKind::pack: whole = at(op.in).whole; break;
-    case OpKind::affine: whole = at(op.in).whole || !(op.passes_channels() || any); break;
-    case OpKind::add: whole = at(op.in).whole || at(op.in2).whole; break;
-    case OpKind::scale:
-      whole = at(op.in).whole && (at(op.in2).whole || filled(op.in2));
-      fills = filled(op.in);
-      break;
-    case OpKind::concat:
-      whole = std::all_of(op.inputs.begin(), op.inputs.end(), [&](int input) { return at(input).whole; });
-      check(!any, "constants are not concatenated");
-      break;
-    case OpKind::linear: check(!any || at(op.in).layout == Layout::vector, "constants of a vector are multiplied"); break;
-    case OpKind::spread: break;
-    default: check(!any, "this kind of operation cannot read constants"); break;
-  }
-  Tensor& out = program_->tensors[static_cast<std::size_t>(op.out)];
-  const bool reads_codes = any && at(op.in).layout == Layout::pixels;
-  check(!any || reads_codes || out.layout != Layout::pixels, "constants of codes come from codes");
-  const bool known = op.kind == OpKind::conv || op.kind == OpKind::adaptive_pool ||
-                     (op.kind == OpKind::scale && op.function == Function::none && !filled(op.in2));
-  check(!reads_codes || known, "this kind of operation cannot read constants of codes");
-  out.whole = whole;
-  out.filled = fills && !whole;
-}
-
 void Loader::load_pool(Op& op, Row p) {
   const Tensor &in = at(op.in), &out = at(op.out);
-  check(in.layout == out.layout && in.layout != Layout::vector && in.channels == out.channels, "a map is pooled");
+  check(in.layout == out.layout && in.element == out.element && in.layout != Layout::vector && in.channels == out.channels,
+        "a map is pooled");
   op.pool = static_cast<Pool>(number(p[PoolField::pool], 0, 1, "pool"));
   PoolShape& w = op.window;
   w.kernel_h = number(p[PoolField::kernel_h], 1, kMaxSide, "kernel");

@@ -18,7 +18,7 @@
 #include "int8/maps.h"
 #include "listed/listed.h"
 #include "ops/ops.h"
-#include "run/planes.h"
+#include "run/pixels.h"
 #include "run/schema.h"
 
 namespace penstock {
@@ -56,9 +56,12 @@ struct Tensor {
   Quantised quantised;  // scale and zero point, if the elements are codes
   bool whole = true;    // every channel is stored
   bool filled = false;  // a channel that is not stored holds a constant (Live::fill) rather than zeros
+  bool is_codes() const { return element == Element::code8; }
+  bool is_pixels() const { return layout == Layout::pixels && element == Element::float32; }
   // Floats of memory when `count` channels are stored.
   std::int64_t floats_for(std::int64_t count) const {
     if (layout != Layout::pixels) return step() * count;
+    if (element == Element::float32) return pixels_floats(shape, static_cast<int>(count));
     return (pixels_size(shape, channels, static_cast<int>(count)) + 3) / 4;
   }
   std::int64_t floats() const { return floats_for(channels); }
@@ -83,7 +86,7 @@ struct Op {
   int layer = -1, knob = -1;
   const float* scale = nullptr;  // affine, channel_norm: one value for each channel
   const float* shift = nullptr;
-  const float* weights = nullptr;  // linear: [in][out] for a vector, [out][in] for planes
+  const float* weights = nullptr;  // linear: [in][out] for a vector, [out][in] for planes; conv of floats: [out][in / groups][tap]
   const float* bias = nullptr;     // linear, conv
   const float* phi = nullptr;      // gated conv: [in][out]
   const float* rho = nullptr;
@@ -149,6 +152,13 @@ std::vector<int> find_last_uses(const Program& program);
 
 // Floats in whole cache lines.
 inline std::int64_t round_to_line(std::int64_t floats) { return (floats + 15) / 16 * 16; }
+
+// Where a sum, product, affine or concatenation of pixels keeps its factors, its shifts, sums of magnitudes by row, and what its
+// channels come from, in floats.
+struct PixelScratch {
+  std::int64_t factors = 0, shift = 0, sums = 0, first[2] = {}, pieces[2] = {}, total = 0;
+};
+PixelScratch pixel_scratch(const Tensor& result);
 
 // The scratch of an operation whose input and result have at most this many active channels.
 OpScratch scratch_for(const Op& op, int most_in, int most_out, int threads);

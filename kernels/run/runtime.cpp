@@ -103,8 +103,10 @@ Runtime::Context::Context(const Program& program, std::size_t pieces) {
   if (std::any_of(program.tensors.begin(), program.tensors.end(), [](const Tensor& t) { return t.filled; })) fills.resize(channels);
   summary_kind.assign(program.tensors.size(), -1);
   const std::size_t widest = static_cast<std::size_t>(program.max_channels);
-  saliency.resize(widest);
-  gains.resize(widest);
+  // Sums of pixels are written in whole vectors.
+  const std::size_t whole = static_cast<std::size_t>(round_to_line(program.max_channels));
+  saliency.resize(whole);
+  gains.resize(whole);
   constants.resize(widest);
   bias.resize(widest);
   keys.resize(widest);
@@ -151,6 +153,13 @@ Runtime::Runtime(std::unique_ptr<Program> program, int threads)
     if (op.kind != OpKind::conv || op.knob < 0) continue;
     int& wanted = wanted_summaries_[static_cast<std::size_t>(op.in)];
     if (wanted < 0) wanted = static_cast<int>(op.summary);
+  }
+  // A product's summary follows from that of what is multiplied, which its maker can give for little (Walk::scale_pixels).
+  for (std::size_t i = program_->ops.size(); i-- > 0;) {
+    const Op& op = program_->ops[i];
+    if (op.kind != OpKind::scale || !program_->tensors[static_cast<std::size_t>(op.in)].is_pixels()) continue;
+    int& wanted = wanted_summaries_[static_cast<std::size_t>(op.in)];
+    if (wanted < 0) wanted = wanted_summaries_[static_cast<std::size_t>(op.out)];
   }
   const Tuning& tuning = program_->machine.tuning;
   together_ = std::clamp<std::int64_t>(tuning.together_bytes / context_bytes(), 1, tuning.images_together);

@@ -1,4 +1,5 @@
 // How long tensors are needed, and how much scratch operations need.
+#include "lanes/lanes.h"
 #include "run/program.h"
 
 namespace penstock {
@@ -16,6 +17,24 @@ std::vector<int> find_last_uses(const Program& program) {
     for (int input : op.inputs) touch(input);
   }
   return last;
+}
+
+PixelScratch pixel_scratch(const Tensor& result) {
+  const int channels = result.channels;
+  PixelScratch lay;
+  const auto take = [&](std::int64_t floats) {
+    const std::int64_t here = lay.total;
+    lay.total += round_to_line(floats);
+    return here;
+  };
+  lay.factors = take(round_to_line(channels));
+  lay.shift = take(round_to_line(channels));
+  lay.sums = take(round_to_line(channels) * result.shape.height);
+  for (int term = 0; term < 2; ++term) {
+    lay.first[term] = take(channels / 4 + 2);
+    lay.pieces[term] = take(spread_pieces(channels, channels) * static_cast<std::int64_t>(sizeof(LanesPiece) / sizeof(float)));
+  }
+  return lay;
 }
 
 OpScratch scratch_for(const Op& op, int most_in, int most_out, int threads) {

@@ -34,6 +34,7 @@ bool Runtime::Walk::run(std::size_t begin, std::size_t end) {
     const auto before = nanoseconds_ ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
     bool finite = true;
     if (takes_codes(op)) finite = run_codes(op);
+    else if (op.kind != OpKind::conv && takes_pixels(op)) finite = run_pixels(op);
     else switch (op.kind) {
         case OpKind::import_image: finite = import_image(op, image_); break;
         case OpKind::export_result: finite = export_result(op, result_); break;
@@ -65,10 +66,16 @@ bool Runtime::Walk::run(std::size_t begin, std::size_t end) {
 }
 
 bool Runtime::Walk::is_finite(int t) {
-  if (t < 0 || program_.is_bare(t) || tensor(t).layout == Layout::pixels) return true;
+  if (t < 0 || program_.is_bare(t) || tensor(t).is_codes()) return true;
   const Live& found = live(t);
   const Planes shape = tensor(t).shape;
   if (found.fill && !kernels_.all_finite(found.fill, tensor(t).channels)) return false;
+  if (tensor(t).is_pixels()) {
+    for (int y = 0; y < shape.height; ++y)
+      for (int x = 0; x < shape.width; ++x)
+        if (!kernels_.all_finite(pixel_at(t, y, x), found.count)) return false;
+    return true;
+  }
   if (tensor(t).layout == Layout::vector) return kernels_.all_finite(found.data, found.count);
   for (int p = 0; p < found.count; ++p)
     for (int y = 0; y < shape.height; ++y)
@@ -134,7 +141,12 @@ const float* Runtime::Walk::summaries(const Op& op, const Live& in) {
   float* out = context_.summaries.data() + runtime_.list_offsets_[static_cast<std::size_t>(op.in)];
   int& kind = context_.summary_kind[static_cast<std::size_t>(op.in)];
   if (kind == static_cast<int>(op.summary)) return out;  // another gate has asked for the same
-  if (t.layout == Layout::pixels) {
+  if (t.is_pixels()) {
+    summarise_pixels(op.in, op.summary, out);
+    kind = static_cast<int>(op.summary);
+    return out;
+  }
+  if (t.is_codes()) {
     const std::int64_t area = static_cast<std::int64_t>(t.shape.height) * t.shape.width;
     maps_.sum(codes_of(op.in), 0, in.count, op.summary == Summary::l1, context_.code_sums.data());
     for (int p = 0; p < in.count; ++p)
@@ -256,6 +268,17 @@ bool Runtime::Walk::conv(const Op& op) {
   out.count = count;
   if (op.keeps_list) out.fill = op.fill.data();
   if (count == 0) return true;
+  if (t.is_pixels()) {
+    // The sums come with the results where the next gate asks for means of magnitudes.
+    const bool sums = runtime_.wanted_summaries_[static_cast<std::size_t>(op.out)] == static_cast<int>(Summary::l1);
+    if (sums) task.sums = &summary(op.out, 0);
+    run_task(op, task);
+    if (!sums) return true;
+    const float area = static_cast<float>(std::int64_t{t.shape.height} * t.shape.width);
+    for (int p = 0; p < count; ++p) summary(op.out, p) /= area;
+    note_summaries(op.out);
+    return true;
+  }
   // Memory that nobody needs meanwhile. How much must not depend on where it lies, because results may.
   const std::int64_t spare = placement_.spares[number_of(op)];
   task.spare = spare >= 0 ? context_.arena.data() + spare : out.data + count * t.step();

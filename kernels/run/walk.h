@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "lanes/lanes.h"
 #include "run/placement.h"
 #include "run/runtime.h"
 
@@ -49,6 +50,7 @@ class Runtime::Walk {
         program_(*runtime.program_),
         kernels_(op_kernels(program_.machine.isa)),
         maps_(map_kernels(program_.machine.isa)),
+        lanes_(lanes_kernels(program_.machine.isa)),
         context_(context),
         placement_(placement),
         team_(team),
@@ -107,6 +109,26 @@ class Runtime::Walk {
   void affine_codes(const Op& op);
   bool scale_codes(const Op& op);
   bool pack_codes(const Op& op);
+  // Operations that read or write maps of floats in pixels (walk_pixels.cpp).
+  bool takes_pixels(const Op& op) const;
+  bool run_pixels(const Op& op);
+  void pool_pixels(const Op& op);
+  void reduce_pixels(const Op& op);
+  void add_pixels(const Op& op);
+  void concat_pixels(const Op& op);
+  void affine_pixels(const Op& op);
+  bool scale_pixels(const Op& op);
+  void spread_pixels(const Op& op);
+  void add_constants(const Live& of, const Live& result, float* to);
+  void exchange_pixels(const Op& op);
+  void summarise_pixels(int t, Summary kind, float* summaries);
+  PixelTerm term_of(const Op& op, int tensor, const std::int32_t* list, const std::int32_t* wanted, int count, int number);
+  void combine_pixels(const Op& op, PixelCombination& what, int first, int channels);
+  float* pixel_at(int t, int y, int x) {
+    const Planes& shape = tensor(t).shape;
+    return live(t).data + (shape.origin() + std::ptrdiff_t{y} * shape.pitch() + x) * pixel_floats(live(t).count);
+  }
+  std::ptrdiff_t pixel_row(int t) { return std::ptrdiff_t{tensor(t).shape.pitch()} * pixel_floats(live(t).count); }
   // The union of two lists, written to the list of `out`.
   void unite_lists(int a, int b, int out);
   struct Term;
@@ -139,6 +161,7 @@ class Runtime::Walk {
   void copy_plane(int from, int plane, int to, int to_plane);
   void concat(const Op& op);
   void affine(const Op& op);
+  bool take_factors(const Op& op, float* factors);
   bool scale(const Op& op);
   void linear(const Op& op);
   void pack(const Op& op);
@@ -193,6 +216,7 @@ class Runtime::Walk {
   const Program& program_;
   const OpKernels& kernels_;
   const MapKernels& maps_;
+  const LanesKernels& lanes_;
   Context& context_;
   const Placement& placement_;
   Team* team_;

@@ -38,7 +38,7 @@ struct Runtime::Walk::Term {
 };
 
 bool Runtime::Walk::takes_codes(const Op& op) const {
-  return (op.in >= 0 && tensor(op.in).layout == Layout::pixels) || (op.out >= 0 && tensor(op.out).layout == Layout::pixels);
+  return (op.in >= 0 && tensor(op.in).is_codes()) || (op.out >= 0 && tensor(op.out).is_codes());
 }
 
 bool Runtime::Walk::run_codes(const Op& op) {

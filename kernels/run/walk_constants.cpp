@@ -44,7 +44,7 @@ Runtime::Walk::Row Runtime::Walk::with_constants(const Live& in, int channels, c
 
 Runtime::Walk::Row Runtime::Walk::with_summaries(const Op& op, const Live& in) {
   const Tensor& t = tensor(op.in);
-  if (in.fill && t.layout == Layout::pixels) return with_code_summaries(op, in);
+  if (in.fill && t.is_codes()) return with_code_summaries(op, in);
   const double area = static_cast<double>(t.shape.height) * t.shape.width;
   const Row row = with_constants(in, t.channels, summaries(op, in));
   for (int p = in.count; p < row.count; ++p)
@@ -87,10 +87,9 @@ const float* Runtime::Walk::add_to_bias(const Op& op, const Live& in, const Outp
   for (int p = 0; p < in.count; ++p) x[in.list[p]] = 0.0f;
   if (std::all_of(x, x + channels, [](float value) { return value == 0.0f; })) return before;
   float* const bias = context_.bias.data();
-  const float* const filters = conv_filters(*op.plan);
   each(outputs.count, std::int64_t{outputs.count} * channels / 2, [&](int p, int) {
     const int o = outputs.list[p];
-    kernels_.dot_blocks(x, nullptr, 1, channels, filters, before, o, o + 1, channels, bias);
+    kernels_.dot_blocks(x, nullptr, 1, channels, op.weights, before, o, o + 1, channels, bias);
   });
   return bias;
 }

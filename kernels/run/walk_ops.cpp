@@ -165,10 +165,11 @@ void Runtime::Walk::affine(const Op& op) {
   });
 }
 
-bool Runtime::Walk::scale(const Op& op) {
+// The list of a product, and the factor of each of its channels; the places of context_.positions say where they are in the
+// input. False: a factor is not finite.
+bool Runtime::Walk::take_factors(const Op& op, float* factors) {
   const Tensor &from = tensor(op.in), &to = tensor(op.out);
   const Live &in = live(op.in), &by = live(op.in2);
-  Live& out = live(op.out);
   float* const by_channel = context_.bias.data();
   char* const nonzero = context_.fresh.data();
   std::memset(nonzero, by.fill != nullptr, static_cast<std::size_t>(to.channels));
@@ -179,7 +180,6 @@ bool Runtime::Walk::scale(const Op& op) {
   }
   // Zero times infinity is NaN, but planes of zeros are not stored and would be missed: such an image is refused.
   if (!kernels_.all_finite(by_channel, to.channels)) return false;
-  float* const factors = context_.saliency.data();
   std::int32_t* const list = own_list(op.out);
   std::int32_t* const places = context_.positions.data();
   // A product is zero where either is: only channels of both lists remain.
@@ -191,8 +191,18 @@ bool Runtime::Walk::scale(const Op& op) {
     factors[n++] = by_channel[in.list[p]];
   }
   if (from.filled) fill_product(op, by_channel);
-  out.list = list;
-  out.count = n;
+  live(op.out).list = list;
+  live(op.out).count = n;
+  return true;
+}
+
+bool Runtime::Walk::scale(const Op& op) {
+  float* const factors = context_.saliency.data();
+  if (!take_factors(op, factors)) return false;
+  const Tensor &from = tensor(op.in), &to = tensor(op.out);
+  const Live &in = live(op.in), &out = live(op.out);
+  const std::int32_t* const places = context_.positions.data();
+  const int n = out.count;
   const auto times = [&](int p, int) {
     const float* plane = in.data + places[p] * from.step();
     if (to.layout == Layout::vector) out.data[p] = *plane * factors[p];

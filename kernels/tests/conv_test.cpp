@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "conv/conv.h"
+#include "run/pixels.h"
 
 using namespace penstock;
 
@@ -176,17 +177,50 @@ struct Aligned {
   float* data;
 };
 
+// A map of `count` channels: its floats, the values of one channel with their padding, and where value i of channel p lies.
+struct Map {
+  Planes shape;
+  Layout layout;
+  int count;
+  std::size_t floats() const {
+    return layout == Layout::planes ? count * shape.stride() : static_cast<std::size_t>(pixels_floats(shape, count));
+  }
+  std::ptrdiff_t values() const {
+    const std::ptrdiff_t rows = static_cast<std::ptrdiff_t>(shape.height + 2 * shape.halo) * shape.pitch();
+    return layout == Layout::planes ? rows + 2 * shape.halo : static_cast<std::ptrdiff_t>(pixel_count(shape));
+  }
+  std::ptrdiff_t at(std::ptrdiff_t p, std::ptrdiff_t i) const {
+    return layout == Layout::planes ? p * shape.stride() + i : i * pixel_floats(count) + p;
+  }
+};
+
+Map input_of(const Case& c) { return {c.shape.input, c.shape.in_layout, static_cast<int>(c.in_list.size())}; }
+Map output_of(const Case& c) { return {c.shape.output, c.shape.out_layout, static_cast<int>(c.out_list.size())}; }
+
 void fill_input(const Case& c, Aligned& input) {
   const Planes& p = c.shape.input;
-  for (std::size_t q = 0; q < c.in_list.size(); ++q) {
-    float* base = input.data + q * p.stride();
-    std::fill(base, base + (p.height + 2 * p.halo) * p.pitch() + 2 * p.halo, 0.0f);
+  const Map map = input_of(c);
+  for (int q = 0; q < map.count; ++q) {
+    for (std::ptrdiff_t i = 0; i < map.values(); ++i) input.data[map.at(q, i)] = 0.0f;
     for (int y = 0; y < p.height; ++y) {
       for (int x = 0; x < p.width; ++x) {
-        base[p.origin() + y * p.pitch() + x] = c.pixels[(q * p.height + y) * p.width + x];
+        input.data[map.at(q, p.origin() + y * p.pitch() + x)] =
+            c.pixels[(static_cast<std::size_t>(q) * p.height + y) * p.width + x];
       }
     }
   }
+}
+
+// The sums of magnitudes that come with results in pixels, against those of the results.
+bool sums_agree(const Case& c, const float* results, const std::vector<float>& sums, const std::vector<float>& again) {
+  const Map map = output_of(c);
+  for (int p = 0; p < map.count; ++p) {
+    double sum = 0;
+    for (std::ptrdiff_t i = 0; i < map.values(); ++i) sum += std::fabs(results[map.at(p, i)]);
+    const std::size_t at = static_cast<std::size_t>(p);
+    if (!(std::fabs(sums[at] - sum) <= 1e-5 * sum) || sums[at] != again[at]) return false;
+  }
+  return true;
 }
 
 void run(const ConvPlan& plan, ConvTask task, bool backwards) {
@@ -212,10 +246,11 @@ std::string describe(const Case& c) {
   char text[400];
   std::snprintf(text, sizeof text,
                 "in %zu/%d out %zu/%d groups %d kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d input %dx%d halo %d "
-                "output %dx%d halo %d activation %d",
+                "output %dx%d halo %d activation %d layouts %d to %d",
                 c.in_list.size(), s.in_channels, c.out_list.size(), s.out_channels, s.groups, s.kernel_h, s.kernel_w, s.stride_h,
                 s.stride_w, s.pad_h, s.pad_w, s.dilation_h, s.dilation_w, s.input.height, s.input.width, s.input.halo,
-                s.output.height, s.output.width, s.output.halo, static_cast<int>(s.activation));
+                s.output.height, s.output.width, s.output.halo, static_cast<int>(s.activation), static_cast<int>(s.in_layout),
+                static_cast<int>(s.out_layout));
   return text;
 }
 
@@ -229,9 +264,12 @@ bool check(const Case& c, Isa isa, const ConvAlgorithm* algorithm) {
     std::printf("FAILED to plan %s on %s: %s\n  %s\n", name, isa_name(isa), error.c_str(), describe(c).c_str());
     return false;
   }
-  Aligned input(c.in_list.size() * s.input.stride());
+  const Map in = input_of(c), out = output_of(c);
+  Aligned input(in.floats());
   fill_input(c, input);
-  Aligned once(c.out_list.size() * s.output.stride()), again(once.size);
+  Aligned once(out.floats()), again(once.size);
+  std::vector<float> sums(c.out_list.size()), sums_again(c.out_list.size());
+  const bool pixels = s.out_layout == Layout::pixels;
   ConvTask task;
   task.input = input.data;
   task.in_list = c.in_list.data();
@@ -243,6 +281,7 @@ bool check(const Case& c, Isa isa, const ConvAlgorithm* algorithm) {
   task.spare = spare.data;
   task.spare_floats = c.spare_floats;
   task.output = once.data;
+  if (pixels) task.sums = sums.data();
   run(*plan, task, false);
   const std::vector<float> row(c.later_floats);
   const std::vector<const float*> later(c.later_count, row.data());
@@ -250,6 +289,7 @@ bool check(const Case& c, Isa isa, const ConvAlgorithm* algorithm) {
   task.later_count = c.later_count;
   task.later_floats = c.later_floats;
   task.output = again.data;
+  if (pixels) task.sums = sums_again.data();
   task.threads = 2;  // cut into other units, and something else fetched meanwhile: not a bit may change
   run(*plan, task, true);
   if (conv_takes_bare(*plan)) {  // not a bit may change here either, and nothing around the image be read
@@ -266,18 +306,21 @@ bool check(const Case& c, Isa isa, const ConvAlgorithm* algorithm) {
   }
   double scale = 1;
   const std::vector<double> expected = naive(c, scale);
-  const std::ptrdiff_t used = (s.output.height + 2 * s.output.halo) * s.output.pitch() + 2 * s.output.halo;
+  if (pixels && !sums_agree(c, once.data, sums, sums_again)) {
+    std::printf("FAILED %s on %s: sums of magnitudes\n  %s\n", name, isa_name(isa), describe(c).c_str());
+    return false;
+  }
   for (std::size_t p = 0; p < c.out_list.size(); ++p) {
-    for (std::ptrdiff_t i = 0; i < used; ++i) {
-      const std::size_t at = p * s.output.stride() + i;
+    for (std::ptrdiff_t i = 0; i < out.values(); ++i) {
+      const std::ptrdiff_t at = out.at(static_cast<std::ptrdiff_t>(p), i);
+      const double wanted = expected[p * s.output.stride() + i];
       const std::ptrdiff_t from_origin = i - s.output.origin();
       const bool inside =
           from_origin >= 0 && from_origin / s.output.pitch() < s.output.height && from_origin % s.output.pitch() < s.output.width;
       const double tolerance = inside ? 1e-5 * scale : 0;
-      if (!(std::fabs(once.data[at] - expected[at]) <= tolerance) ||
-          std::memcmp(&once.data[at], &again.data[at], sizeof(float)) != 0) {
+      if (!(std::fabs(once.data[at] - wanted) <= tolerance) || std::memcmp(&once.data[at], &again.data[at], sizeof(float)) != 0) {
         std::printf("FAILED %s on %s: plane %zu, offset %td from (0, 0): got %.9g, again %.9g, expected %.9g\n  %s\n", name,
-                    isa_name(isa), p, from_origin, once.data[at], again.data[at], expected[at], describe(c).c_str());
+                    isa_name(isa), p, from_origin, once.data[at], again.data[at], wanted, describe(c).c_str());
         return false;
       }
     }
@@ -293,13 +336,20 @@ int main(int argc, char** argv) {
   int failed = 0, ran = 0;
   for (int n = 0; n < cases && failed < 10; ++n) {
     const bool three_by_three = n % 2 == 0;
-    const Case c = pick_case(random, three_by_three, n % 10 == 0);
-    for (int i = 0; i < kIsaCount; ++i) {
-      const Isa isa = static_cast<Isa>(i);
-      if (!isa_available(isa)) continue;
-      failed += !check(c, isa, nullptr), ++ran;
-      for (const ConvAlgorithm* algorithm : records<ConvAlgorithm>())
-        if (algorithm->fits(c.shape)) failed += !check(c, isa, algorithm), ++ran;
+    Case c = pick_case(random, three_by_three, n % 10 == 0);
+    for (const auto& [from, to] : {std::pair(Layout::planes, Layout::planes), std::pair(Layout::pixels, Layout::pixels),
+                                   std::pair(Layout::planes, Layout::pixels)}) {
+      c.shape.in_layout = from;
+      c.shape.out_layout = to;
+      if (conv_needs_no_halo(c.shape)) c.shape.input.halo = pick(random, 0, 1);
+      else c.shape.input.halo = std::max({c.shape.input.halo, c.shape.pad_h, c.shape.pad_w});
+      for (int i = 0; i < kIsaCount; ++i) {
+        const Isa isa = static_cast<Isa>(i);
+        if (!isa_available(isa)) continue;
+        failed += !check(c, isa, nullptr), ++ran;
+        for (const ConvAlgorithm* algorithm : records<ConvAlgorithm>())
+          if (algorithm->layout == to && algorithm->fits(c.shape)) failed += !check(c, isa, algorithm), ++ran;
+      }
     }
   }
   std::printf("%d convolutions checked, %d failed\n", ran, failed);

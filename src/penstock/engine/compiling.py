@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from penstock.engine.constants import carry_code_lists, carry_lists
 from penstock.engine.encode import encode
 from penstock.engine.fuse import fold_sum, foldable_sums, fuse
+from penstock.engine.lanes import Layouts, choose_layouts
 from penstock.engine.layout import Placement, place
 from penstock.engine.lower import lower
 from penstock.engine.package import make_engine
@@ -64,12 +65,20 @@ def compile(
 
 
 def build_program(
-    network: nn.Module, example: Tensor, ranges: Ranges | None = None, keep_float: Collection[str] = ()
+    network: nn.Module,
+    example: Tensor,
+    ranges: Ranges | None = None,
+    keep_float: Collection[str] = (),
+    layouts: Layouts = "cheapest",
 ) -> tuple[Network, Program]:
-    """The steps of a network and their program, without an engine to run it; with `ranges`, in int8."""
+    """The steps of a network and their program, without an engine to run it; with `ranges`, in int8.
+
+    layouts: where float32 maps lie, for comparisons: one of `Layouts`.
+    """
     steps = fuse(lower(trace(network, example)))
     if ranges is None:
         carry_lists(steps)
+        choose_layouts(steps, layouts)
         return steps, encode(steps, _fit(steps))
     float_steps = quantise(steps, ranges, (*ranges.keep_float, *keep_float))
     carry_code_lists(steps)

@@ -52,7 +52,7 @@ def carry_lists(network: Network) -> None:
             if source not in spread:
                 of = network.values[source]
                 spread[source] = twin = network.new_value(of.channels, of.height, of.width, of.name)
-                network.values[twin].planes = of.planes
+                network.values[twin].layout = of.layout
                 rests[twin] = Rest.NOTHING
                 steps.append(Spread(f"{step.name} (every channel)", [source], twin))
             step.inputs[place] = spread[source]
@@ -93,7 +93,7 @@ def _reads_code_constants(network: Network, readers: dict[int, list[Step]], valu
         if isinstance(step, Conv):
             fits = step.quantised is not None and _reads_constants(network, step, step.inputs.index(value))
         elif isinstance(step, AdaptivePool):
-            fits = not network.values[step.output].planes and step.kind == "average"
+            fits = not network.values[step.output].is_map and step.kind == "average"
         else:
             fits = isinstance(step, Scale) and step.inputs.index(value) == 0
             fits = fits and _reads_code_constants(network, readers, step.output)
@@ -117,7 +117,7 @@ def _reads_constants(network: Network, step: Step, place: int) -> bool:
         padded = step.padding != (0, 0) and step.count_padding
         return step.kind == "max" or not (padded or step.divisor)
     if isinstance(step, Linear):
-        return not network.values[step.inputs[0]].planes
+        return not network.values[step.inputs[0]].is_map
     return isinstance(step, AdaptivePool | Affine | Add | Scale | Pack)
 
 

@@ -25,6 +25,7 @@ from penstock.engine.steps import (
     Function,
     Gates,
     Import,
+    Layout,
     Levels,
     Linear,
     ListedConv,
@@ -83,14 +84,14 @@ def encode(network: Network, placement: Placement) -> Program:
         if step.output >= 0:
             value = network.values[step.output]
             numbers[step.output] = len(rows)
-            layout = "pixels" if value.codes is not None else "planes" if value.planes else "vector"
+            layout = value.layout if value.codes is None else Layout.PIXELS
             fields = {
                 "element": number("Element", "float32" if value.codes is None else "code8"),
-                "layout": number("Layout", layout),
+                "layout": number("Layout", layout.value),
                 "channels": value.channels,
                 "height": value.height,
                 "width": value.width,
-                "halo": value.halo if value.planes else 0,
+                "halo": value.halo if value.is_map else 0,
                 "offset": placement.offsets[step.output],
                 **_quantised(value.codes),
             }
@@ -200,7 +201,7 @@ def _fields(step: Step, network: Network, weights: _Weights, args: list[int], in
         return row("AffineField", _offsets({"scale": step.scale, "shift": step.shift}, weights))
     if isinstance(step, Linear):
         # A vector is combined row by row, so its weights lie (in, out); planes are multiplied as (out, in).
-        packed = not network.values[step.inputs[0]].planes
+        packed = not network.values[step.inputs[0]].is_map
         matrix = weights.add(step.weights.T if packed else step.weights)
         return row("LinearField", {"weights": matrix, "bias": weights.add(step.bias)})
     if isinstance(step, ChannelNorm):

@@ -17,6 +17,7 @@ from penstock.engine.steps import (
     Conv,
     Floats,
     Import,
+    Layout,
     Linear,
     ListedConv,
     Network,
@@ -169,7 +170,8 @@ def fold_sum(network: Network, sum_: Add) -> None:
 
 def _adding_conv(network: Network, sum_: Add) -> tuple[Conv, int] | None:
     """The convolution that may take over a sum, and the value it has to add."""
-    if sum_.inputs[0] == sum_.inputs[1] or network.values[sum_.output].area == 1:
+    result = network.values[sum_.output]
+    if sum_.inputs[0] == sum_.inputs[1] or result.area == 1 or result.in_pixels:
         return None
     readers = network.readers()
     producers = {step.output: step for step in network.steps}
@@ -186,19 +188,19 @@ def _adding_conv(network: Network, sum_: Add) -> tuple[Conv, int] | None:
 def _pack_vectors(network: Network) -> None:
     """1×1 maps are packed vectors, except where a step works on planes; there they are converted."""
     for value in network.values:
-        value.planes = value.area > 1
+        value.layout = Layout.PLANES if value.area > 1 else Layout.VECTOR
     steps: list[Step] = []
     for step in network.steps:
         on_planes = isinstance(step, Conv | ListedConv | Pool | AdaptivePool | ChannelNorm)
         if on_planes:
             for place, source in enumerate(step.inputs):
-                if not network.values[source].planes:
+                if not network.values[source].is_map:
                     twin = _twin(network, source)
                     steps.append(Pack(f"{step.name} (as planes)", [source], twin))
                     step.inputs[place] = twin
         steps.append(step)
         makes_planes = isinstance(step, Conv | ListedConv | Pool | ChannelNorm | Import)
-        if makes_planes and not network.values[step.output].planes:
+        if makes_planes and not network.values[step.output].is_map:
             result = step.output
             step.output = _twin(network, result)
             steps.append(Pack(f"{step.name} (as a vector)", [step.output], result))

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.engine.lanes import is_depthwise
 from penstock.engine.steps import Affine, Conv, ListedConv, Network, Scale, Step, Value
 from penstock.native import native
 
 _VECTOR_SLACK = 32  # kernels/run/planes.h, kVectorSlack
 _ALIGN = 16
+_FEW_SETS = 512  # kernels/run/pixels.h, pixel_floats
 _IMAGE_CHANNELS = 4  # kernels/int8/pixels.h, kImageChannels
 
 
@@ -29,15 +31,23 @@ class Placement:
 
 def value_floats(value: Value) -> int:
     """Floats that a value takes, as kernels/run/planes.h counts them."""
-    if not value.planes:
+    if not value.is_map:
         return _round(value.channels)
     pitch = value.width + value.halo
     if value.codes is not None:  # kernels/int8/pixels.h
         pixels = (value.height + 2 * value.halo) * pitch + value.halo + 4
         channels = value.channels if value.channels <= _IMAGE_CHANNELS else (value.channels + 7) // 8 * 8
         return _round((pixels * channels + 64 + 3) // 4)
+    if value.in_pixels:  # kernels/run/pixels.h
+        pixels = (value.height + 2 * value.halo) * pitch + value.halo
+        return _round(pixels * _pixel_floats(value.channels) + _VECTOR_SLACK)
     used = (value.height + 2 * value.halo) * pitch + 2 * value.halo + _VECTOR_SLACK
     return _round(used) * value.channels
+
+
+def _pixel_floats(channels: int) -> int:
+    floats = _round(channels)
+    return floats + _ALIGN if floats % _FEW_SETS == 0 else floats
 
 
 def place(network: Network) -> Placement:
@@ -66,7 +76,9 @@ def _choose_halos(network: Network) -> None:
     for step in network.steps:
         if isinstance(step, Conv | ListedConv):
             source = network.values[step.inputs[0]]
-            source.halo = max(source.halo, *step.padding)
+            # In pixels, depthwise convolutions look where the map ends.
+            if not (isinstance(step, Conv) and source.in_pixels and is_depthwise(step, source.channels)):
+                source.halo = max(source.halo, *step.padding)
     # A convolution that adds writes over its addend, so the two need the same halo. In a chain of residual
     # blocks the halo of the last block reaches the first, hence the pass from back to front.
     for step in [*reversed(network.steps), *network.steps]:
@@ -99,9 +111,9 @@ def _overwrites(step: Step) -> int | None:
 
 def _alike(network: Network, first: int, second: int) -> bool:
     a, b = network.values[first], network.values[second]
-    if a.codes is not None or b.codes is not None:
+    if a.codes is not None or b.codes is not None or a.in_pixels or b.in_pixels:
         return False
-    return (a.planes, a.halo, a.channels) == (b.planes, b.halo, b.channels)
+    return (a.layout, a.halo, a.channels) == (b.layout, b.halo, b.channels)
 
 
 def _pack(lives: dict[int, tuple[int, int]], sizes: dict[int, int]) -> tuple[dict[int, int], int]:

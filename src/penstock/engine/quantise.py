@@ -66,7 +66,7 @@ class _Quantising:
             if self._never_negative(step):
                 self.unsigned.add(step.output)
             reason = self._reason(step)
-            if reason is None and step.output >= 0 and self.network.values[step.output].planes:
+            if reason is None and step.output >= 0 and self.network.values[step.output].is_map:
                 self.network.values[step.output].codes = self._codes(step)
             elif reason:
                 self.why[step.name] = reason
@@ -107,7 +107,7 @@ class _Quantising:
         if not isinstance(step, _FOLLOWS):
             return f"{type(step).__name__} has no int8 form"
         value = self.network.values[step.output]
-        if not value.planes:
+        if not value.is_map:
             return ""
         function = getattr(step, "function", None)
         if function is not None and function.name not in AFTER_CONV:
@@ -179,7 +179,7 @@ class _Quantising:
             isinstance(step, AdaptivePool) and step.name not in self.why
         )
         for place, source in enumerate(step.inputs):
-            if not self.network.values[source].planes or takes_both or self._is_codes(source) == wants_codes:
+            if not self.network.values[source].is_map or takes_both or self._is_codes(source) == wants_codes:
                 continue
             if source not in self.converted:
                 of = self.network.values[source]

@@ -7,6 +7,7 @@ memory, `encode` writes them down as numbers.
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,9 +40,17 @@ class Codes:
     zero: int
 
 
+class Layout(enum.Enum):
+    """How the numbers of a value lie in memory; the names are those of kernels/run/schema.h."""
+
+    PLANES = "planes"  # one channel after the other
+    PIXELS = "pixels"  # the channels of a pixel side by side (`engine/lanes.py`)
+    VECTOR = "vector"  # one number a channel: 1×1 maps only
+
+
 @dataclass
 class Value:
-    """A feature map of one image. `planes` tells a map in memory from a packed vector (1×1 only).
+    """A feature map of one image.
 
     name: the step of the traced network whose result it is. codes: set where it is kept as bytes. filled:
     channels that are not stored hold constants rather than zeros.
@@ -51,10 +60,18 @@ class Value:
     height: int
     width: int
     name: str = ""
-    planes: bool = True
+    layout: Layout = Layout.PLANES
     halo: int = 0
     codes: Codes | None = None
     filled: bool = False
+
+    @property
+    def is_map(self) -> bool:
+        return self.layout is not Layout.VECTOR
+
+    @property
+    def in_pixels(self) -> bool:
+        return self.layout is Layout.PIXELS
 
     @property
     def area(self) -> int:
@@ -218,7 +235,7 @@ class Linear(Step):
 
 @dataclass
 class Pack(Step):
-    """The same numbers, from planes to a packed vector or back."""
+    """The same numbers in another layout or number type: planes, pixels, a packed vector, codes."""
 
 
 @dataclass

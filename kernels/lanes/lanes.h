@@ -1,0 +1,26 @@
+// What convolutions and other operations on maps of pixels share.
+#pragma once
+#include "conv/conv.h"
+#include "lanes/kernels.h"
+#include "run/pixels.h"
+
+namespace penstock {
+
+// The kernels of one set.
+const LanesKernels& lanes_kernels(Isa isa);
+
+constexpr std::size_t kPickSlack = 64;  // floats that picking may read past the last weight
+
+// Zeroes the padding of a map with so many floats a pixel.
+void clear_pixel_padding(float* map, Planes shape, std::ptrdiff_t pixel);
+
+// The pieces that bring channels of `from` into the order of `to`, by vector; channels that `from` lacks become zeros. Returns false,
+// and writes nothing, when the lists are the same. There is room for spread_pieces() of them.
+bool set_spread(const LanesKernels& kernels, const std::int32_t* from, int from_count, const std::int32_t* to, int to_count,
+                std::int32_t* first_piece, LanesPiece* pieces);
+// Every piece begins a vector of `to`, of 4 lanes or more, or lies as far from the one before as a vector of `from`.
+constexpr std::int64_t spread_pieces(int from_count, int to_count) { return (std::int64_t{from_count} + to_count) / 4 + 4; }
+
+LanesOutput lanes_output(const ConvPlan& plan, const ConvTask& task, const float* gain, const float* offset);
+
+}  // namespace penstock

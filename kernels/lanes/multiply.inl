@@ -1,0 +1,361 @@
+// Outputs in the lanes: a register tile of up to 3 vectors of outputs x up to 14 pixels, each pixel's input splatted.
+namespace penstock {
+namespace PENSTOCK_ISA {
+
+// Weights of a chunk of inputs and taps stay in L1 while a group of pixels passes: this many floats at most, and at most
+// this many pixels.
+constexpr int kChunkFloats = 4096, kGroupPixels = 96;
+constexpr int kLineFloats = 16;  // of a cache line
+
+// Pixels of a register tile with so many vectors of outputs.
+constexpr int lanes_pixels(int vectors) { return kRegisters == 32 ? (vectors == 3 ? 9 : 14) : (vectors == 3 ? 4 : 6); }
+constexpr int kLanesPixels = lanes_pixels(1);
+
+struct LanesTile {
+  const float* input;
+  std::ptrdiff_t step;
+  const ptrdiff_t* taps;
+  int tap_count, run;
+  const float* weights;
+  const float *gain, *offset;
+  Vec low, high;
+  float* to[kLanesPixels];
+  float* sums;
+  int last;  // lanes of the last vector
+  // Sums of the chunks before and after this one, [pixel][vector]; `begins` and `ends` say that there are none.
+  float* partial;
+  bool begins, ends;
+};
+
+// The value that a vector of outputs ends as. Curves come later, over what has been stored: registers are scarce here.
+PENSTOCK_INLINE Vec silu(Vec x) {
+  // x / (1 + 2^t), 2^t to 1e-7. Between these bounds the reciprocal is a normal number; what they leave out is below 1e-32.
+  const Vec t = min(splat(115.0f), max(splat(-126.0f), x * splat(-1.44269504f)));
+  const Vec n = round(t), r = t - n;
+  Vec p = splat(1.32647e-3f);
+  p = fma(p, r, splat(9.67151e-3f));
+  p = fma(p, r, splat(5.550734e-2f));
+  p = fma(p, r, splat(0.24022242f));
+  p = fma(p, r, splat(0.69314698f));
+  p = fma(p, r, splat(1.0f));
+  return x * reciprocal(fma(p, exp2_whole(n), splat(1.0f)));
+}
+PENSTOCK_INLINE Vec hardswish(Vec x) { return x * min(splat(6.0f), max(zero(), x + splat(3.0f))) * splat(1.0f / 6.0f); }
+
+// Not lambdas: those without captures come with a function that is compiled for any machine.
+struct Silu {
+  Vec operator()(Vec x) const { return silu(x); }
+};
+struct Hardswish {
+  Vec operator()(Vec x) const { return hardswish(x); }
+};
+struct OtherCurve {
+  int activation;
+  float slope;
+  Vec operator()(Vec x) const { return activate_curve(x, activation, slope); }
+};
+
+PENSTOCK_INLINE void store_lanes_of(float* to, Vec value, int lanes) {
+  if (lanes == kLanes) {
+    store(to, value);
+  } else {
+    store_first(to, value, lanes);
+  }
+}
+
+// One vector of `count` pixels becomes f(x); `sums` gets the magnitudes.
+template <typename F>
+PENSTOCK_INLINE void bend_vectors(float* const* to, int count, int v, int lanes, float* sums, F f) {
+  Vec sum = sums ? load(sums) : zero();
+  for (int p = 0; p < count; ++p) {
+    const Vec value = f(load(to[p] + v * kLanes));
+    store_lanes_of(to[p] + v * kLanes, value, lanes);
+    sum = sum + abs(value);
+  }
+  if (sums) store(sums, sum);
+}
+
+static void bend(float* const* to, int count, int v, int lanes, int activation, float slope, float* sums) {
+  switch (static_cast<Activation>(activation)) {
+    case Activation::silu: return bend_vectors(to, count, v, lanes, sums, Silu{});
+    case Activation::hardswish: return bend_vectors(to, count, v, lanes, sums, Hardswish{});
+    default: return bend_vectors(to, count, v, lanes, sums, OtherCurve{activation, slope});
+  }
+}
+
+template <int V, int P>
+static void lanes_tile(const LanesTile& t) {
+  Vec acc[P][V];
+  if (t.begins) {
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) {
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) acc[p][v] = zero();
+    }
+  } else {
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) {
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) acc[p][v] = load(t.partial + (p * V + v) * kLanes);
+    }
+  }
+  // A few bases and one step reach all pixels without a register for each.
+  constexpr int kFew = 5, kBases = (P + kFew - 1) / kFew;
+  const float* weights = t.weights;
+  const std::ptrdiff_t step = t.step;
+  for (int tap = 0; tap < t.tap_count; ++tap) {
+    const float* bases[kBases];
+#pragma GCC unroll 4
+    for (int b = 0; b < kBases; ++b) bases[b] = t.input + t.taps[tap] + b * kFew * step;
+#pragma GCC unroll 1
+    for (int i = 0; i < t.run; ++i, weights += V * kLanes) {
+      Vec w[V];
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) w[v] = load(weights + v * kLanes);
+#pragma GCC unroll 16
+      for (int p = 0; p < P; ++p) {
+        const Vec x = splat(bases[p / kFew][p % kFew * step]);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) acc[p][v] = fma(w[v], x, acc[p][v]);
+      }
+#pragma GCC unroll 4
+      for (int b = 0; b < kBases; ++b) ++bases[b];
+    }
+  }
+  if (!t.ends) {
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) {
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) store(t.partial + (p * V + v) * kLanes, acc[p][v]);
+    }
+    return;
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < V; ++v) {
+    const Vec gain = load(t.gain + v * kLanes), offset = load(t.offset + v * kLanes);
+    const int lanes = v + 1 < V ? kLanes : t.last;
+    Vec sum = zero();
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) {
+      const Vec value = clamp(fma(acc[p][v], gain, offset), t.low, t.high);
+      store_lanes_of(t.to[p] + v * kLanes, value, lanes);
+      sum = sum + abs(value);
+    }
+    if (t.sums) store(t.sums + v * kLanes, load(t.sums + v * kLanes) + sum);
+  }
+}
+
+using LanesFunction = void (*)(const LanesTile&);
+
+template <int V, int... kPixels>
+PENSTOCK_INLINE LanesFunction pick_tile(int pixels, std::integer_sequence<int, kPixels...>) {
+  static constexpr LanesFunction kTable[] = {lanes_tile<V, kPixels + 1>...};
+  return kTable[pixels - 1];
+}
+
+static LanesFunction tile_function(int vectors, int pixels) {
+  switch (vectors) {
+    case 1: return pick_tile<1>(pixels, std::make_integer_sequence<int, lanes_pixels(1)>());
+    case 2: return pick_tile<2>(pixels, std::make_integer_sequence<int, lanes_pixels(2)>());
+    default: return pick_tile<3>(pixels, std::make_integer_sequence<int, lanes_pixels(3)>());
+  }
+}
+
+// Fetches what comes next, evenly over a number of steps.
+struct LanesAhead {
+  const LanesFetch& fetch;
+  int share, row = 0;
+  LanesAhead(const LanesFetch& fetch, int steps) : fetch(fetch), share(fetch.rows / steps + 1) {}
+
+  void advance() {
+    const int end = fetch.rows - row < share ? fetch.rows : row + share;
+    if (fetch.pieces == nullptr) {
+      for (; row < end; ++row) fetch_far(fetch.from + std::ptrdiff_t{row} * kLineFloats);
+      return;
+    }
+    for (int n = 0; n < fetch.piece_count; ++n) {
+      const LanesPiece& piece = fetch.pieces[n];
+      if (n > 0 && piece.from / kLineFloats == fetch.pieces[n - 1].from / kLineFloats) continue;  // the same lines
+      for (int i = row; i < end; ++i)
+        for (int at = 0; at < kPickSpan; at += kLineFloats)
+          fetch_far(fetch.from + piece.from + std::ptrdiff_t{fetch.list[i]} * piece.step + at);
+    }
+    row = end;
+  }
+};
+
+// Pixels that follow each other, cut into register tiles of about the same size. Where a row of a flat map ends, the next one begins.
+struct LanesStrip {
+  int first, y;       // the first pixel, counted from the beginning of row y
+  const float* from;  // under the first
+  int pixels, tiles;
+  int begin_of(int tile) const { return pixels * tile / tiles; }
+};
+
+// Chunks of a panel's weights: several taps of all inputs, or some inputs of one tap.
+struct LanesChunks {
+  int tap_step, in_step, count;
+};
+
+static LanesChunks cut_chunks(int vectors, int taps, int run) {
+  const auto share = [](int whole, int most) {
+    const int parts = (whole + most - 1) / most;
+    return (whole + parts - 1) / parts;
+  };
+  const auto parts = [](int whole, int step) { return (whole + step - 1) / step; };
+  const int rows = kChunkFloats / (vectors * kLanes);
+  if (run == 0 || taps == 0) return {taps + 1, 1, 1};  // of nothing
+  if (run > rows) {
+    const int in_step = share(run, rows);
+    return {1, in_step, taps * parts(run, in_step)};
+  }
+  const int tap_step = share(taps, rows / run);
+  return {tap_step, run, parts(taps, tap_step)};
+}
+
+// Tiles [begin, end) of a strip, kGroupPixels at most.
+static void multiply_group(const LanesArgs& a, const LanesPanel& panel, LanesTile t, const float* weights,
+                           const LanesChunks& chunks, const LanesStrip& strip, int begin, int end, LanesAhead& ahead, float* sums) {
+  const LanesOutput& out = a.out;
+  const bool curved = out.activation >= 0;
+  const std::ptrdiff_t wide = std::ptrdiff_t{panel.vectors} * kLanes;
+  float* const to = out.pixels + panel.first;
+  alignas(64) float partial[kGroupPixels * kLanesVectors * kLanes];
+  const int run = t.run, taps = t.tap_count, start = strip.begin_of(begin);
+  const std::ptrdiff_t* const all_taps = t.taps;
+  for (int tap = 0; tap == 0 || tap < taps; tap += chunks.tap_step)
+    for (int i = 0; i == 0 || i < run; i += chunks.in_step) {
+      t.begins = tap == 0 && i == 0;
+      t.ends = tap + chunks.tap_step >= taps && i + chunks.in_step >= run;
+      t.taps = all_taps + tap;
+      t.tap_count = taps - tap < chunks.tap_step ? taps - tap : chunks.tap_step;
+      t.run = run - i < chunks.in_step ? run - i : chunks.in_step;
+      t.weights = weights + (static_cast<std::ptrdiff_t>(tap) * run + i) * wide;
+      int x = (strip.first + start) % out.width, y = strip.y + (strip.first + start) / out.width;
+      for (int n = begin, first = start, next; n < end; ++n, first = next) {
+        next = strip.begin_of(n + 1);
+        const int pixels = next - first;
+        for (int p = 0; t.ends && p < pixels; ++p) {
+          t.to[p] = to + y * out.row + x * out.pixel;
+          if (++x == out.width) {
+            x = 0;
+            ++y;
+          }
+        }
+        t.input = strip.from + first * a.step + i;
+        t.partial = partial + (first - start) * wide;
+        ahead.advance();
+        tile_function(panel.vectors, pixels)(t);
+        for (int v = 0; t.ends && curved && v < panel.vectors; ++v)
+          bend(t.to, pixels, v, v + 1 < panel.vectors ? kLanes : t.last, out.activation, out.slope,
+               sums ? sums + v * kLanes : nullptr);
+      }
+    }
+}
+
+static void multiply_panel(const LanesArgs& a, const LanesPanel& panel, const float* weights, int begin, int end, float* sums) {
+  const LanesOutput& out = a.out;
+  LanesTile t;
+  t.step = a.step;
+  t.taps = a.planes ? a.taps + static_cast<std::ptrdiff_t>(panel.in_first) * a.tap_count : a.taps;
+  t.tap_count = a.planes ? a.tap_count * panel.in_count : a.tap_count;
+  t.run = a.planes ? 1 : panel.in_count;
+  t.gain = out.gain + panel.vector * kLanes;
+  t.offset = out.offset + panel.vector * kLanes;
+  t.low = splat(out.low);
+  t.high = splat(out.high);
+  t.sums = out.activation >= 0 ? nullptr : sums;
+  t.last = a.whole ? kLanes : panel.outs - (panel.vectors - 1) * kLanes;
+  const float* const input = a.planes ? a.input : a.input + panel.in_first;
+  const LanesChunks chunks = cut_chunks(panel.vectors, t.tap_count, t.run);
+  const int most = lanes_pixels(panel.vectors), together = kGroupPixels / most;
+  const auto run = [&](const LanesStrip& strip, LanesAhead& ahead) {
+    const int groups = (strip.tiles + together - 1) / together;
+    for (int g = 0; g < groups; ++g)
+      multiply_group(a, panel, t, weights, chunks, strip, strip.tiles * g / groups, strip.tiles * (g + 1) / groups, ahead, sums);
+  };
+  if (a.flat) {
+    const LanesStrip strip = {begin, 0, input + begin * a.step, end - begin, (end - begin + most - 1) / most};
+    LanesAhead ahead(a.next, strip.tiles * chunks.count);
+    return run(strip, ahead);
+  }
+  const int tiles = (out.width + most - 1) / most, steps = tiles * chunks.count;
+  LanesAhead weights_ahead(a.next, (end - begin) * steps);
+  for (int y = begin; y < end; ++y) {
+    const LanesStrip strip = {0, y, input + y * a.row, out.width, tiles};
+    if (a.fetch_rows && panel.first == 0) {
+      // What the row below reads and this one does not lies behind this one's last window.
+      const float* const behind = a.input + y * a.row + t.taps[t.tap_count - 1] + out.width * a.step;
+      const LanesFetch rows = {behind, nullptr, 0, nullptr, static_cast<int>(a.row / kLineFloats)};
+      LanesAhead rows_ahead(rows, steps);
+      run(strip, rows_ahead);
+    } else {
+      run(strip, weights_ahead);
+    }
+  }
+}
+
+constexpr int kGatherBatch = 16;
+
+// Rows of one vector, of `count` inputs and one tap; the group's channels begin at `in_base`, and the list goes on to `last`. Rows
+// that come a batch later are fetched.
+template <int N>
+PENSTOCK_INLINE void gather_rows(const LanesGather& g, const LanesPiece* pieces, const std::int32_t* list, int in_base, int count,
+                                 int last, std::ptrdiff_t first_row, std::ptrdiff_t in_rows, float* to, std::ptrdiff_t to_step) {
+  const float* from[N];
+  std::ptrdiff_t step[N];
+  LanePlaces places[N];
+  for (int n = 0; n < N; ++n) {
+    step[n] = pieces[n].step * in_rows;
+    from[n] = g.weights + pieces[n].from + (first_row - in_base * in_rows) * pieces[n].step;
+    places[n] = load_places(pieces[n].places);
+  }
+  for (int i = 0; i < count; ++i, to += to_step) {
+    const std::ptrdiff_t in = list[i], later = list[i + kGatherBatch < last ? i + kGatherBatch : last];
+    Vec v = pick(from[0] + in * step[0], places[0]);
+    fetch_near(from[0] + later * step[0]);
+    for (int n = 1; n < N; ++n) {
+      v = v + pick(from[n] + in * step[n], places[n]);
+      fetch_near(from[n] + later * step[n]);
+    }
+    store(to, v);
+  }
+}
+
+static void gather_panel(const LanesGather& g, const LanesPanel& panel, float* to) {
+  const std::int32_t* const list = g.in_list + panel.in_first;
+  const std::ptrdiff_t wide = std::ptrdiff_t{panel.vectors} * kLanes;
+  // Rows are [tap][input], or for planes [input][tap].
+  const std::ptrdiff_t tap_step = g.planes ? wide : wide * panel.in_count, in_step = g.planes ? wide * g.taps : wide;
+  const std::ptrdiff_t in_rows = g.planes ? g.taps : 1, tap_rows = g.planes ? 1 : g.in_channels;
+  for (int tap = 0; tap < g.taps; ++tap)
+    for (int i = 0; i < panel.in_count; i += kGatherBatch) {
+      const int count = panel.in_count - i < kGatherBatch ? panel.in_count - i : kGatherBatch;
+      for (int v = 0; v < panel.vectors; ++v) {
+        const std::int32_t begin = g.first_piece[panel.vector + v], n = g.first_piece[panel.vector + v + 1] - begin;
+        const LanesPiece* const pieces = g.pieces + begin;
+        float* const at = to + tap * tap_step + i * in_step + v * kLanes;
+        const std::ptrdiff_t row = tap * tap_rows;
+        const int last = panel.in_count - 1 - i;
+        switch (n) {
+          case 0:
+            for (int k = 0; k < count; ++k) store(at + k * in_step, zero());
+            break;
+          case 1: gather_rows<1>(g, pieces, list + i, panel.in_base, count, last, row, in_rows, at, in_step); break;
+          case 2: gather_rows<2>(g, pieces, list + i, panel.in_base, count, last, row, in_rows, at, in_step); break;
+          case 3: gather_rows<3>(g, pieces, list + i, panel.in_base, count, last, row, in_rows, at, in_step); break;
+          default:
+            gather_rows<3>(g, pieces, list + i, panel.in_base, count, last, row, in_rows, at, in_step);
+            for (int more = 3; more < n; ++more)
+              for (int k = 0; k < count; ++k) {
+                const LanesPiece& p = pieces[more];
+                const float* const from = g.weights + p.from + (row + (list[i + k] - panel.in_base) * in_rows) * p.step;
+                store(at + k * in_step, load(at + k * in_step) + pick(from, load_places(p.places)));
+              }
+        }
+      }
+    }
+}
+
+}  // namespace PENSTOCK_ISA
+}  // namespace penstock
