@@ -53,11 +53,16 @@ $(VENV)/.tools: $(BIN)/python
 	$(PIP) install --quiet --no-compile --constraint constraints.txt 'scikit-build-core>=0.10' 'nanobind>=2.4' 'apache-tvm-ffi>=0.1.3' 'cmake>=3.20' 'ninja>=1.11'
 	@touch $@
 
+# This wheel is for this machine: without the kernels for AVX-512, a quarter of the compiling, where it has none. Wheels for other
+# machines (make wheels, pip install ./runtime) have them all and are built elsewhere.
+AVX512 := $(shell test -r /proc/cpuinfo && ! grep -qw avx512f /proc/cpuinfo && echo OFF || echo ON)
+
 # The runtime's wheel is compiled while pip fetches and installs torch and everything else: the one keeps the cores busy, the
 # other the network and the disk.
 $(WHEEL): $(VENV)/.tools $(RUNTIME_SOURCES)
 	@rm -rf $(dir $@)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir $(dir $@) ./runtime
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir $(dir $@) \
+		--config-settings=build-dir=$(CURDIR)/build/here --config-settings=cmake.define.PENSTOCK_AVX512=$(AVX512) ./runtime
 	@touch $@
 
 $(VENV)/.requirements: $(VENV)/.tools pyproject.toml runtime/pyproject.toml constraints.txt tools/requirements.py

@@ -5,7 +5,7 @@
 #include "conv/kernels.h"
 #include "machine/targets.h"
 
-#if PENSTOCK_X86
+#if PENSTOCK_X86_512
 #include "machine/target_avx512.h"
 #include "conv/table.inl"
 #include "machine/target_end.h"

@@ -11,8 +11,10 @@ namespace penstock {
 const Int8Kernels& int8_kernels_baseline();
 #if PENSTOCK_X86
 const Int8Kernels& int8_kernels_avx2();
+#if PENSTOCK_X86_512
 const Int8Kernels& int8_kernels_avx512();
 const Int8Kernels& int8_kernels_avx512_vbmi();
+#endif
 #elif PENSTOCK_ARM64
 const Int8Kernels& int8_kernels_neon();
 const Int8Kernels& int8_kernels_neon_dot();
@@ -207,9 +209,11 @@ const Int8Kernels& first_that_agrees(const Int8Kernels* const* tables, int count
 std::vector<const Int8Kernels*> int8_tables(Isa wanted) {
   std::vector<const Int8Kernels*> tables;
 #if PENSTOCK_X86
+#if PENSTOCK_X86_512
   const bool vnni = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw");
   if (wanted == Isa::avx512 && vnni && __builtin_cpu_supports("avx512vbmi")) tables.push_back(&int8_kernels_avx512_vbmi());
   if (wanted == Isa::avx512 && vnni) tables.push_back(&int8_kernels_avx512());
+#endif
   if (wanted != Isa::baseline) tables.push_back(&int8_kernels_avx2());
 #elif PENSTOCK_ARM64
   if (wanted == Isa::neon && cpu_has_matrix_products()) tables.push_back(&int8_kernels_neon_matrix());

@@ -12,7 +12,7 @@
 #include "int8/kernels.h"
 #include "machine/targets.h"
 
-#if PENSTOCK_X86
+#if PENSTOCK_X86_512
 #include <immintrin.h>
 
 #include "machine/no_contraction.h"

@@ -5,7 +5,7 @@
 #include "lanes/kernels.h"
 #include "machine/targets.h"
 
-#if PENSTOCK_X86
+#if PENSTOCK_X86_512
 #include "machine/target_avx512.h"
 #include "lanes/table.inl"
 #include "machine/target_end.h"

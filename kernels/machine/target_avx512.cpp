@@ -2,7 +2,7 @@
 #include "machine/peak.h"
 #include "machine/targets.h"
 
-#if PENSTOCK_X86
+#if PENSTOCK_X86_512
 #include "machine/target_avx512.h"
 #include "machine/peak.inl"
 #include "machine/target_end.h"

@@ -2,7 +2,7 @@
 #include "machine/targets.h"
 #include "ops/ops.h"
 
-#if PENSTOCK_X86
+#if PENSTOCK_X86_512
 #include "machine/no_contraction.h"
 #include "machine/target_avx512.h"
 #include "ops/table.inl"

@@ -118,11 +118,13 @@ def measure(
     threads: int = 1,
     rivals: Mapping[str, Runtime] | None = None,
     seconds: float = 6.0,
+    patience: float = 3.0,
     ranges: Ranges | None = None,
 ) -> Measured:
     """images: (n, channel, height, width), as the network takes them. No densities: the network as it stands.
 
-    ranges: what `penstock.quantizing.calibrate` found; with them the engine runs in int8 as well. A network
+    patience: how many times as long to go on while a time is not steady. ranges: what
+    `penstock.quantizing.calibrate` found; with them the engine runs in int8 as well. A network
     without gates is measured once. The network's own densities are put back afterwards.
     """
     network.eval()
@@ -164,7 +166,7 @@ def measure(
             gate.density = density
     busy = busy_words()
     with torch.inference_mode():
-        times = interleave(contestants, seconds=seconds) if contestants else {}
+        times = interleave(contestants, seconds=seconds, patience=patience) if contestants else {}
     rows = tuple(
         replace(cost, time=times.get(f"density {index}"), int8=times.get(f"int8 {index}"))
         for index, cost in enumerate(costs)
