@@ -223,8 +223,8 @@ def test_a_profile_names_every_layer_with_time_counts_and_algorithm(
 
 def test_what_is_missing_is_named_with_its_layer_before_anything_runs() -> None:
     images = torch.randn(1, 3, 8, 8)
-    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ELU(), nn.Conv2d(4, 4, 3))
-    with pytest.raises(CompileError, match=r"layer '1': the engine has no ELU"):
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.CELU(), nn.Conv2d(4, 4, 3))
+    with pytest.raises(CompileError, match=r"layer '1': the engine has no CELU"):
         engines.compile(network, images)
     with pytest.raises(CompileError, match=r"layer '0'.*reflect"):
         engines.compile(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect")), images)
