@@ -131,6 +131,8 @@ class Runtime::Walk {
   std::ptrdiff_t pixel_row(int t) { return std::ptrdiff_t{tensor(t).shape.pitch()} * pixel_floats(live(t).count); }
   // The union of two lists, written to the list of `out`.
   void unite_lists(int a, int b, int out);
+  // The list of a concatenation's result, which is returned too: those of its inputs, each shifted by the channels before it.
+  const std::int32_t* join_lists(const Op& op);
   struct Term;
   void combine(const Op& op, const Term* terms, int count, const float* shift, int first, int channels);
   std::uint8_t* bytes_of(int t) { return reinterpret_cast<std::uint8_t*>(live(t).data); }

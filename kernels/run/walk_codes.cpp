@@ -237,14 +237,7 @@ void Runtime::Walk::unite_lists(int a, int b, int out) {
   live(out).count = static_cast<int>(std::set_union(x.list, x.list + x.count, y.list, y.list + y.count, list) - list);
 }
 
-void Runtime::Walk::add_codes(const Op& op) {
-  unite_lists(op.in, op.in2, op.out);
-  start_codes(op.out);
-  const Term terms[] = {{op.in, live(op.in).list, nullptr}, {op.in2, live(op.in2).list, nullptr}};
-  combine(op, terms, 2, nullptr, 0, live(op.out).count);
-}
-
-void Runtime::Walk::concat_codes(const Op& op) {
+const std::int32_t* Runtime::Walk::join_lists(const Op& op) {
   Live& out = live(op.out);
   std::int32_t* const list = own_list(op.out);
   out.list = list;
@@ -254,6 +247,18 @@ void Runtime::Walk::concat_codes(const Op& op) {
     for (int p = 0; p < live(input).count; ++p) list[out.count++] = live(input).list[p] + shift;
     shift += tensor(input).channels;
   }
+  return list;
+}
+
+void Runtime::Walk::add_codes(const Op& op) {
+  unite_lists(op.in, op.in2, op.out);
+  start_codes(op.out);
+  const Term terms[] = {{op.in, live(op.in).list, nullptr}, {op.in2, live(op.in2).list, nullptr}};
+  combine(op, terms, 2, nullptr, 0, live(op.out).count);
+}
+
+void Runtime::Walk::concat_codes(const Op& op) {
+  const std::int32_t* const list = join_lists(op);
   start_codes(op.out);
   int first = 0;
   for (int input : op.inputs) {

@@ -105,14 +105,12 @@ void Runtime::Walk::add(const Op& op) {
 
 void Runtime::Walk::concat(const Op& op) {
   const Tensor& to = tensor(op.out);
-  Live& out = live(op.out);
-  std::int32_t* list = own_list(op.out);
-  int n = 0, shift = 0;
+  join_lists(op);
+  int first = 0;
   for (int input : op.inputs) {
     const Tensor& from = tensor(input);
     const Live& in = live(input);
-    for (int p = 0; p < in.count; ++p) list[n + p] = in.list[p] + shift;
-    float* const base = out.data + n * to.step();
+    float* const base = live(op.out).data + first * to.step();
     if (to.layout == Layout::vector) {
       std::copy(in.data, in.data + in.count, base);
     } else {
@@ -123,11 +121,8 @@ void Runtime::Walk::concat(const Op& op) {
         else kernels_.affine(plane, from.shape, 1.0f, 0.0f, Function::none, 0.0f, base + p * to.step(), to.shape);
       });
     }
-    n += in.count;
-    shift += from.channels;
+    first += in.count;
   }
-  out.list = list;
-  out.count = n;
 }
 
 void Runtime::Walk::affine(const Op& op) {

@@ -197,15 +197,8 @@ void Runtime::Walk::spread_pixels(const Op& op) {
 }
 
 void Runtime::Walk::concat_pixels(const Op& op) {
-  Live& out = live(op.out);
-  std::int32_t* const list = own_list(op.out);
-  out.list = list;
-  out.count = 0;
-  int shift = 0;
-  for (int input : op.inputs) {
-    for (int p = 0; p < live(input).count; ++p) list[out.count++] = live(input).list[p] + shift;
-    shift += tensor(input).channels;
-  }
+  const std::int32_t* const list = join_lists(op);
+  const Live& out = live(op.out);
   clear_pixel_padding(out.data, tensor(op.out).shape, pixel_floats(out.count));
   int first = 0;
   for (int input : op.inputs) {
