@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
   const std::string which = argc > 1 ? argv[1] : "all";
   const double seconds = argc > 2 ? std::atof(argv[2]) : 5.0;
   const double densities[] = {1.0, 0.7, 0.5, 0.3};
-  std::printf("int8 kernels: %s\n", isa_name(int8_kernels(best_isa()).isa));
+  std::printf("int8 kernels: %s\n", int8_kernels(best_isa()).name);
   std::vector<const Int8Algorithm*> algorithms = records<Int8Algorithm>();
   algorithms.insert(algorithms.begin(), nullptr);  // as planning chooses
   for (const Network& network : benchmark_networks()) {

@@ -29,7 +29,7 @@ PENSTOCK_INLINE void multiply_add(const std::uint8_t* w, const std::uint8_t* con
         const Int u = splat_bytes(at[p] + g);
 #pragma GCC unroll 4
         for (int j = 0; j < kVectors; ++j) {
-#if defined(PENSTOCK_VEC_AVX512)
+#if defined(PENSTOCK_VEC_VNNI)
           if constexpr (kQuads) {
             acc[p][j] = dot_quads(acc[p][j], u, s[j]);
             continue;

@@ -103,7 +103,7 @@ PENSTOCK_INLINE void pack_vector(const std::int8_t* from, std::ptrdiff_t pitch, 
     const Int high = zip_quads(row + 4 * next, row + 5 * next, row + 6 * next, row + 7 * next);
     store(target + t * step, vzip1q_s32((int32x4_t)low, (int32x4_t)high));
     store(target + t * step + 16, vzip2q_s32((int32x4_t)low, (int32x4_t)high));
-#elif defined(PENSTOCK_VEC_AVX512) || defined(PENSTOCK_VEC_DOT)
+#elif defined(PENSTOCK_VEC_VNNI) || defined(PENSTOCK_VEC_DOT)
     store(target + t * step, zip_quads(row, row + next, row + 2 * next, row + 3 * next));
 #else
     store(target + t * step, zip_weights(row, row + next));

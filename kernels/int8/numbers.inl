@@ -1,6 +1,10 @@
 // What is fixed for an instruction set: how many inputs a lane multiplies at once, and how wide they are.
 #if defined(PENSTOCK_VEC_AVX512)
+#if defined(PENSTOCK_VEC_VNNI)
 constexpr bool kQuadCodes = true;
+#else
+constexpr bool kQuadCodes = false;
+#endif
 constexpr Isa kIsa = Isa::avx512;
 #elif defined(PENSTOCK_VEC_AVX2)
 constexpr bool kQuadCodes = false;
@@ -25,7 +29,7 @@ constexpr int kGroup = kQuadCodes ? 4 : 2, kGroupBytes = kVectorBytes;
 constexpr int kMostTaps = kInt8MostTaps;
 
 // Whether weights can be gathered piece by piece, as they are multiplied (stream.inl).
-#if defined(PENSTOCK_VEC_AVX512) || defined(PENSTOCK_VEC_NEON)
+#if defined(PENSTOCK_VEC_VNNI) || defined(PENSTOCK_VEC_NEON)
 #define PENSTOCK_STREAMS 0
 #else
 #define PENSTOCK_STREAMS 1

@@ -35,9 +35,14 @@ static void multiply_vectors(const Positions& m, Int8Fetcher* fetcher) {
 
 // more: the products are added to those that are there.
 static void multiply_positions(const Positions& m, int vectors, Int8Fetcher* fetcher, bool more = false) {
-  static_assert(kMostVectors == 2);
-  if (vectors == 2) (more ? multiply_vectors<2, true> : multiply_vectors<2, false>)(m, fetcher);
-  else (more ? multiply_vectors<1, true> : multiply_vectors<1, false>)(m, fetcher);
+  switch (vectors) {
+#if defined(PENSTOCK_VEC_AVX512)
+    case 4: return (more ? multiply_vectors<4, true> : multiply_vectors<4, false>)(m, fetcher);
+    case 3: return (more ? multiply_vectors<3, true> : multiply_vectors<3, false>)(m, fetcher);
+#endif
+    case 2: return (more ? multiply_vectors<2, true> : multiply_vectors<2, false>)(m, fetcher);
+    default: return (more ? multiply_vectors<1, true> : multiply_vectors<1, false>)(m, fetcher);
+  }
 }
 
 PENSTOCK_INLINE std::ptrdiff_t panel_products(int v0, int p, int count);

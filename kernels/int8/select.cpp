@@ -13,6 +13,7 @@ const Int8Kernels& int8_kernels_baseline();
 const Int8Kernels& int8_kernels_avx2();
 #if PENSTOCK_X86_512
 const Int8Kernels& int8_kernels_avx512();
+const Int8Kernels& int8_kernels_avx512_vnni();
 const Int8Kernels& int8_kernels_avx512_vbmi();
 #endif
 #elif PENSTOCK_ARM64
@@ -210,9 +211,11 @@ std::vector<const Int8Kernels*> int8_tables(Isa wanted) {
   std::vector<const Int8Kernels*> tables;
 #if PENSTOCK_X86
 #if PENSTOCK_X86_512
-  const bool vnni = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw");
-  if (wanted == Isa::avx512 && vnni && __builtin_cpu_supports("avx512vbmi")) tables.push_back(&int8_kernels_avx512_vbmi());
-  if (wanted == Isa::avx512 && vnni) tables.push_back(&int8_kernels_avx512());
+  const bool words = wanted == Isa::avx512 && __builtin_cpu_supports("avx512bw");
+  const bool vnni = words && __builtin_cpu_supports("avx512vnni");
+  if (vnni && __builtin_cpu_supports("avx512vbmi")) tables.push_back(&int8_kernels_avx512_vbmi());
+  if (vnni) tables.push_back(&int8_kernels_avx512_vnni());
+  if (words) tables.push_back(&int8_kernels_avx512());
 #endif
   if (wanted != Isa::baseline) tables.push_back(&int8_kernels_avx2());
 #elif PENSTOCK_ARM64

@@ -7,7 +7,7 @@ namespace penstock {
 // Every table of kernels for `wanted` that this machine's instructions can run, widest first; the baseline's is the last.
 std::vector<const Int8Kernels*> int8_tables(Isa wanted);
 
-// The kernels of `wanted`, or of the next narrower set if that one is not there (VNNI is asked for with AVX-512) or disagrees
+// The kernels of `wanted`, or of the next narrower set if that one is not there (VNNI where the machine has it) or disagrees
 // with the baseline on a few small cases. The cases run once for each set, at first use.
 const Int8Kernels& int8_kernels(Isa wanted);
 

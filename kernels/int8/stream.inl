@@ -61,9 +61,15 @@ static Multiply multiply_more_of(int pixels) {
 }
 
 static Multiply multiply_more_of(int vectors, int pixels, bool more) {
-  static_assert(kMostVectors == 2);
   if (!more) return multiply_of<kQuadCodes>(vectors, pixels);
-  return vectors == 2 ? multiply_more_of<2, true>(pixels) : multiply_more_of<1, true>(pixels);
+  switch (vectors) {
+#if defined(PENSTOCK_VEC_AVX512)
+    case 4: return multiply_more_of<4, true>(pixels);
+    case 3: return multiply_more_of<3, true>(pixels);
+#endif
+    case 2: return multiply_more_of<2, true>(pixels);
+    default: return multiply_more_of<1, true>(pixels);
+  }
 }
 
 // Direct sums of all pixels: [panel][pixel][vector].

@@ -1,4 +1,4 @@
-// The int8 kernels for AVX-512 with VNNI.
+// The int8 kernels for AVX-512 without VNNI: pairs of words, as AVX2 multiplies them.
 //
 // Headers come before the target is switched on, so that their inline functions stay portable.
 #include <algorithm>
@@ -17,9 +17,9 @@
 
 #include "machine/no_contraction.h"
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
 #else
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")
 #endif
 #define PENSTOCK_ISA int8_avx512
 #define PENSTOCK_VEC_AVX512

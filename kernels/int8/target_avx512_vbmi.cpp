@@ -24,6 +24,7 @@
 #endif
 #define PENSTOCK_ISA int8_avx512_vbmi
 #define PENSTOCK_VEC_AVX512
+#define PENSTOCK_VEC_VNNI
 #include "int8/vec.h"
 
 namespace penstock {

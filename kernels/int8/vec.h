@@ -2,7 +2,7 @@
 //
 // Besides gather_vbmi.inl, and vec_neon.h and multiply_neon.inl for ARM, this is the only file of the folder with intrinsics. The
 // including file defines PENSTOCK_ISA (a namespace) and one of PENSTOCK_VEC_BASELINE, _AVX2, _AVX512, _NEON, and switches its target
-// on before this header. Arithmetic, comparisons and shifts come with the compiler's vector types. Floats are never contracted into
+// on before this header. PENSTOCK_VEC_VNNI beside _AVX512 says that the target has that extension too. Arithmetic, comparisons and shifts come with the compiler's vector types. Floats are never contracted into
 // fused multiply-adds (the including file says fp-contract=off), so every set rounds alike.
 #if defined(PENSTOCK_VEC_AVX2) || defined(PENSTOCK_VEC_AVX512)
 #include <immintrin.h>
@@ -86,6 +86,7 @@ PENSTOCK_INLINE Int magnitude(Int v) {
 
 #if defined(PENSTOCK_VEC_AVX512)
 
+#if defined(PENSTOCK_VEC_VNNI)
 // In assembly, because GCC spills the accumulators of the two intrinsics.
 PENSTOCK_INLINE Int dot_pairs(Int sum, Int a, Int b) {
   __asm__("vpdpwssd %2,%1,%0" : "+v"(sum) : "v"(a), "v"(b));
@@ -95,6 +96,11 @@ PENSTOCK_INLINE Int dot_quads(Int sum, Int codes, Int weights) {
   __asm__("vpdpbusd %2,%1,%0" : "+v"(sum) : "v"(codes), "v"(weights));
   return sum;
 }
+#else
+PENSTOCK_INLINE Int dot_pairs(Int sum, Int a, Int b) {
+  return (Int)((Mod)sum + (Mod)_mm512_maskz_madd_epi16(0xffff, (__m512i)a, (__m512i)b));
+}
+#endif
 // The 4 bytes at p in every lane.
 PENSTOCK_INLINE Int splat_bytes(const void* p) { return (Int)_mm512_set1_epi32(load<std::int32_t>(p)); }
 PENSTOCK_INLINE Int load_codes(const std::uint8_t* p) { return (Int)_mm512_maskz_cvtepu8_epi32(0xffff, load<__m128i>(p)); }
