@@ -1,42 +1,11 @@
 // The end of a convolution: int32 sums to codes, and the sums of codes that the next gate will ask for.
 
-PENSTOCK_INLINE Flo exponential(Flo x) {
-  // As in ops/functions.inl: 2^n times a polynomial.
-  x = smaller(larger(x, splat(-87.0f)), splat(88.0f));
-  const Flo magic = splat(12582912.0f);
-  const Flo n = (x * splat(1.44269504f) + magic) - magic;
-  const Flo r = (x - n * splat(0.693359375f)) - n * splat(-2.12194440e-4f);
-  Flo p = splat(1.9875691500e-4f);
-  p = p * r + splat(1.3981999507e-3f);
-  p = p * r + splat(8.3334519073e-3f);
-  p = p * r + splat(4.1665795894e-2f);
-  p = p * r + splat(1.6666665459e-1f);
-  p = p * r + splat(5.0000001201e-1f);
-  p = p * r * r + r + splat(1.0f);
-  return p * (Flo)((__builtin_convertvector(n, Int) + 127) << 23);
-}
-
-PENSTOCK_INLINE Flo error_function(Flo x) {
-  const Flo a = (Flo)((Int)x & 0x7fffffff);
-  const Flo t = splat(1.0f) / (splat(1.0f) + splat(0.3275911f) * a);
-  Flo p = splat(1.061405429f);
-  p = p * t + splat(-1.453152027f);
-  p = p * t + splat(1.421413741f);
-  p = p * t + splat(-0.284496736f);
-  p = p * t + splat(0.254829592f);
-  const Flo far = splat(1.0f) - p * t * exponential(-(a * a));
-  const Flo q = a * a;
-  const Flo near = a * (splat(1.128379167f) + q * (splat(-0.376126389f) + q * (splat(0.112837917f) + q * splat(-0.0268661706f))));
-  const Flo result = choose((Int)(a < splat(0.25f)), near, far);
-  return choose((Int)(x < splat(0.0f)), -result, result);
-}
-
 // Functions that are more than a clamp.
-PENSTOCK_INLINE Flo curve(Function f, Flo v) {
+PENSTOCK_INLINE Vec curve(Function f, Vec v) {
   switch (f) {
     case Function::silu: return v * (splat(1.0f) / (splat(1.0f) + exponential(-v)));
     case Function::gelu: return splat(0.5f) * v * (splat(1.0f) + error_function(v * splat(0.70710678f)));
-    case Function::hardswish: return v * smaller(larger(v + splat(3.0f), splat(0.0f)), splat(6.0f)) * splat(1.0f / 6.0f);
+    case Function::hardswish: return v * min(max(v + splat(3.0f), splat(0.0f)), splat(6.0f)) * splat(1.0f / 6.0f);
     default: return v;
   }
 }
@@ -52,12 +21,12 @@ PENSTOCK_INLINE Ending ending_of(const Int8Finish& f) {
 
 // From y to q - zero, where q is its code.
 template <Ending kEnding>
-PENSTOCK_INLINE Int quantise(const Int8Finish& f, Flo y) {
+PENSTOCK_INLINE Int quantise(const Int8Finish& f, Vec y) {
   if constexpr (kEnding == Ending::shaped) {
     if (f.function == Function::leaky_relu) y = choose((Int)(y < splat(0.0f)), y * splat(f.slope), y);
     else y = curve(f.function, y) * splat(f.inverse);
   }
-  return round(smaller(larger(y, splat(f.low)), splat(f.high)));
+  return to_whole(min(max(y, splat(f.low)), splat(f.high)));
 }
 
 PENSTOCK_INLINE void store_room(std::uint8_t* to, Int codes, int room) {
@@ -70,7 +39,7 @@ PENSTOCK_INLINE void store_room(std::uint8_t* to, Int codes, int room) {
 template <Ending kEnding>
 PENSTOCK_INLINE void finish_as(const Int8Finish& f, int vector, const std::int32_t* sums, std::ptrdiff_t step, int count,
                                std::uint8_t* const* targets, std::ptrdiff_t offset, int room) {
-  const Flo mul = load<Flo>(f.mul + vector * kLanes), add = load<Flo>(f.add + vector * kLanes);
+  const Vec mul = load(f.mul + vector * kLanes), add = load(f.add + vector * kLanes);
   const Int init = load<Int>(f.init + vector * kLanes), zero = Int{} + f.zero;
   Int total = load<Int>(f.sums + vector * kLanes);
   for (int i = 0; i < count; ++i) {
@@ -96,11 +65,11 @@ PENSTOCK_INLINE void finish_vector(const Int8Finish& f, int vector, const std::i
 template <Ending kEnding, bool kInit, int kVectors>
 static void finish_pixels(const Int8Finish& f, int vector, const std::int32_t* sums, int count, std::uint8_t* const* targets,
                           std::ptrdiff_t offset, int room) {
-  Flo mul[kVectors], add[kVectors];
+  Vec mul[kVectors], add[kVectors];
   Int total[kVectors];
   for (int j = 0; j < kVectors; ++j) {
-    mul[j] = load<Flo>(f.mul + (vector + j) * kLanes);
-    add[j] = load<Flo>(f.add + (vector + j) * kLanes);
+    mul[j] = load(f.mul + (vector + j) * kLanes);
+    add[j] = load(f.add + (vector + j) * kLanes);
     total[j] = load<Int>(f.sums + (vector + j) * kLanes);
   }
   const Int zero = Int{} + f.zero;

@@ -37,9 +37,9 @@ static void combine_as(const Combination& c, const Int8Finish& f, int y0, int y1
 #pragma GCC unroll 2
         for (int lane = 0; lane < 16; lane += kLanes) {
           const int p = 16 * block + lane;
-          Flo value = to_float(codes_at(codes, lane) - zero_a) * load<Flo>(c.first + p);
-          if (b) value = value + to_float(codes_at(more, lane) - zero_b) * load<Flo>(c.second + p);
-          const Int v = quantise<kEnding>(f, value + load<Flo>(c.shift + p)), made = v + zero;
+          Vec value = to_float(codes_at(codes, lane) - zero_a) * load(c.first + p);
+          if (b) value = value + to_float(codes_at(more, lane) - zero_b) * load(c.second + p);
+          const Int v = quantise<kEnding>(f, value + load(c.shift + p)), made = v + zero;
           total[lane / kLanes] += kEnding == Ending::rectified ? v : magnitude(v);
           // Straight to the map: a load of 16 bytes just after two stores of 8 would wait for both.
           if (room == 16) store_codes(to + lane, made);
@@ -122,7 +122,7 @@ static void pool_codes(const CodeMap& in, int count, const PoolShape& s, Pool ki
       }
       if (s.divisor > 0) values = s.divisor;
       const float share = 1.0f / static_cast<float>(std::max(1, values));
-      const Flo low = splat(static_cast<float>(-in.zero)), high = splat(static_cast<float>(255 - in.zero));
+      const Vec low = splat(static_cast<float>(-in.zero)), high = splat(static_cast<float>(255 - in.zero));
       for (int p = 0; p < count; p += kLanes) {
         Int sum = Int{};
         for (int row = inside.top; row < inside.bottom; row += s.dilation_h)
@@ -130,7 +130,7 @@ static void pool_codes(const CodeMap& in, int count, const PoolShape& s, Pool ki
             sum += load_codes(in.data +
                               (in.shape.origin() + static_cast<std::int64_t>(row) * in.shape.pitch() + column) * in.bytes + p) -
                    in.zero;
-        store_room(target + p, round(smaller(larger(to_float(sum) * splat(share), low), high)) + in.zero, bytes - p);
+        store_room(target + p, to_whole(min(max(to_float(sum) * splat(share), low), high)) + in.zero, bytes - p);
       }
     }
 }
@@ -186,21 +186,21 @@ static void sum_codes(const CodeMap& in, int begin, int end, bool only_sums, Cod
 
 // Codes of n floats, which need not be a whole vector. False when one is beyond far_limit(), or is not a number.
 PENSTOCK_INLINE bool quantise_row(const float* from, int n, Quantised out, std::uint8_t* to) {
-  const Flo inverse = splat(1.0f / out.scale), low = splat(static_cast<float>(-out.zero)),
+  const Vec inverse = splat(1.0f / out.scale), low = splat(static_cast<float>(-out.zero)),
             high = splat(static_cast<float>(255 - out.zero));
   // Magnitudes compare as their bits do, and the bits of infinity and NaN are larger than any.
   const Int far = (Int)splat(far_limit(out));
   Int bad = Int{};
-  const auto codes = [&](Flo v) {
-    bad |= (Int)(((Int)v & 0x7fffffff) > far);
-    return round(smaller(larger(v * inverse, low), high)) + out.zero;
+  const auto codes = [&](Vec v) {
+    bad |= (Int)((Int)magnitude(v) > far);
+    return to_whole(min(max(v * inverse, low), high)) + out.zero;
   };
   int i = 0;
-  for (; i + kLanes <= n; i += kLanes) store_codes(to + i, codes(load<Flo>(from + i)));
+  for (; i + kLanes <= n; i += kLanes) store_codes(to + i, codes(load(from + i)));
   if (i < n) {
     float some[kLanes] = {};
     std::memcpy(some, from + i, sizeof(float) * static_cast<std::size_t>(n - i));
-    store_room(to + i, codes(load<Flo>(some)), n - i);
+    store_room(to + i, codes(load(some)), n - i);
   }
   for (int i = 0; i < kLanes; ++i)
     if (bad[i]) return false;

@@ -1,4 +1,8 @@
-// The kernels of one instruction set; included by target_*.cpp after kernels.h and the vector type.
+// The kernels of one instruction set; each target_<set>.cpp includes this once, after kernels.h and with its target on.
+#include "machine/codes.h"
+
+#include "machine/curves.inl"
+
 namespace penstock {
 namespace PENSTOCK_ISA {
 

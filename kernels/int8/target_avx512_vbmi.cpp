@@ -1,6 +1,4 @@
 // The int8 kernels for AVX-512 with VNNI and VBMI: those of VNNI alone, with a quicker gathering of weights.
-//
-// Headers come before the target is switched on, so that their inline functions stay portable.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -13,19 +11,12 @@
 #include "machine/targets.h"
 
 #if PENSTOCK_X86_512
-#include <immintrin.h>
-
 #include "machine/no_contraction.h"
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi"))), \
-                             apply_to = function)
-#else
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi")
-#endif
 #define PENSTOCK_ISA int8_avx512_vbmi
-#define PENSTOCK_VEC_AVX512
+#define PENSTOCK_AVX512 "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma"
 #define PENSTOCK_VEC_VNNI
-#include "int8/vec.h"
+#include "machine/target_avx512.h"
+#include "machine/codes.h"
 
 namespace penstock {
 namespace PENSTOCK_ISA {
@@ -36,18 +27,16 @@ namespace PENSTOCK_ISA {
 #include "int8/gather_vbmi.inl"
 }  // namespace PENSTOCK_ISA
 }  // namespace penstock
-#if defined(__clang__)
-#pragma clang attribute pop
-#endif
+#include "machine/target_end.h"
 
 namespace penstock {
 
-const Int8Kernels& int8_kernels_avx512();
+const Int8Kernels& int8_kernels_avx512_vnni();
 
 const Int8Kernels& int8_kernels_avx512_vbmi() {
   static const Int8Kernels table = [] {
-    Int8Kernels made = int8_kernels_avx512();
-    made.name = PENSTOCK_TEXT(PENSTOCK_ISA);
+    Int8Kernels made = int8_kernels_avx512_vnni();
+    made.name = "int8_avx512_vbmi";
     made.gather = int8_avx512_vbmi::gather;
     return made;
   }();

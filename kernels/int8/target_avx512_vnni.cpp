@@ -1,6 +1,4 @@
 // The int8 kernels for AVX-512 with VNNI.
-//
-// Headers come before the target is switched on, so that their inline functions stay portable.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -13,22 +11,13 @@
 #include "machine/targets.h"
 
 #if PENSTOCK_X86_512
-#include <immintrin.h>
-
 #include "machine/no_contraction.h"
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"))), apply_to = function)
-#else
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
-#endif
 #define PENSTOCK_ISA int8_avx512_vnni
-#define PENSTOCK_VEC_AVX512
+#define PENSTOCK_AVX512 "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma"
 #define PENSTOCK_VEC_VNNI
-#include "int8/vec.h"
+#include "machine/target_avx512.h"
 #include "int8/table.inl"
-#if defined(__clang__)
-#pragma clang attribute pop
-#endif
+#include "machine/target_end.h"
 
 namespace penstock {
 const Int8Kernels& int8_kernels_avx512_vnni() { return int8_avx512_vnni::kTable; }

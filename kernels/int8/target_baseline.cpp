@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "int8/kernels.h"
+#include "machine/targets.h"
 
 #include "machine/no_contraction.h"
 #define PENSTOCK_ISA int8_baseline
-#define PENSTOCK_VEC_BASELINE
-#include "int8/vec.h"
+#include "machine/target_baseline.h"
 #include "int8/table.inl"
+#include "machine/target_end.h"
 
 namespace penstock {
 const Int8Kernels& int8_kernels_baseline() { return int8_baseline::kTable; }

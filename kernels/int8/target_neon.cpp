@@ -1,6 +1,4 @@
 // The int8 kernels for NEON: products of words.
-//
-// Headers come before the target is switched on, so that their inline functions stay portable.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -13,13 +11,11 @@
 #include "machine/targets.h"
 
 #if PENSTOCK_ARM64
-#include <arm_neon.h>
-
 #include "machine/no_contraction.h"
 #define PENSTOCK_ISA int8_neon
-#define PENSTOCK_VEC_NEON
-#include "int8/vec.h"
+#include "machine/target_neon.h"
 #include "int8/table.inl"
+#include "machine/target_end.h"
 
 namespace penstock {
 const Int8Kernels& int8_kernels_neon() { return int8_neon::kTable; }

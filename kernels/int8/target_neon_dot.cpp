@@ -1,6 +1,4 @@
 // The int8 kernels for NEON with dot products (ARMv8.2).
-//
-// Headers come before the target is switched on, so that their inline functions stay portable.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -13,26 +11,11 @@
 #include "machine/targets.h"
 
 #if PENSTOCK_ARM64
-#include <arm_neon.h>
-
 #include "machine/no_contraction.h"
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("dotprod"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("arch=armv8.2-a+dotprod")
-#endif
 #define PENSTOCK_ISA int8_neon_dot
-#define PENSTOCK_VEC_NEON
-#define PENSTOCK_VEC_DOT
-#include "int8/vec.h"
+#include "machine/target_neon_dot.h"
 #include "int8/table.inl"
-
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "machine/target_end.h"
 
 namespace penstock {
 const Int8Kernels& int8_kernels_neon_dot() { return int8_neon_dot::kTable; }

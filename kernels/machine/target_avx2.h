@@ -2,8 +2,11 @@
 // stay portable.
 #include <immintrin.h>
 
+#ifndef PENSTOCK_ISA
 #define PENSTOCK_ISA avx2
+#endif
 #define PENSTOCK_VEC "machine/vec_avx2.h"
+#define PENSTOCK_CODES "machine/codes_avx2.h"
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
 #else

@@ -8,3 +8,5 @@
 #endif
 #undef PENSTOCK_ISA
 #undef PENSTOCK_VEC
+#undef PENSTOCK_CODES
+#undef PENSTOCK_AVX512

@@ -59,13 +59,4 @@ PENSTOCK_INLINE Vec exp2_whole(Vec n) {
   return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
 }
 PENSTOCK_INLINE Vec reciprocal(Vec v) { return splat(1.0f) / v; }
-struct LanePlaces {
-  std::int32_t at[4];
-};
-constexpr int kPickSpan = 8;
-PENSTOCK_INLINE LanePlaces load_places(const std::int32_t* p) { return {{p[0], p[1], p[2], p[3]}}; }
-PENSTOCK_INLINE Vec pick(const float* p, const LanePlaces& places) {
-  float lanes[4];
-  for (int i = 0; i < 4; ++i) lanes[i] = places.at[i] < 0 ? 0.0f : p[places.at[i]];
-  return load(lanes);
-}
+#include "machine/vec_plain.h"

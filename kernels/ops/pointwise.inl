@@ -16,7 +16,7 @@ PENSTOCK_INLINE void fill_rows(Planes a, Planes b, Planes out, float* to, Value 
   for (int y = 0; y < rows; ++y, from += a.pitch(), from2 += b.pitch(), at += out.pitch()) {
     std::ptrdiff_t x = 0;
     for (; x < width && at + x + kLanes <= end; x += kLanes) store(to + at + x, value(from + x, from2 + x));
-    if (x < width) store_some(to + at + x, value(from + x, from2 + x), static_cast<int>(width - x));
+    if (x < width) store_first(to + at + x, value(from + x, from2 + x), static_cast<int>(width - x));
   }
   zero_padding(to, out);
 }
@@ -24,7 +24,7 @@ PENSTOCK_INLINE void fill_rows(Planes a, Planes b, Planes out, float* to, Value 
 template <Function F>
 PENSTOCK_INLINE void affine_with(const float* a, Planes a_shape, float scale, float shift, float slope, float* out,
                                  Planes out_shape) {
-  const V times = splat(scale), plus = splat(shift);
+  const Vec times = splat(scale), plus = splat(shift);
   fill_rows(a_shape, a_shape, out_shape, out, [&](std::ptrdiff_t at, std::ptrdiff_t) __attribute__((always_inline)) {
     return evaluate(F, slope, load(a + at) * times + plus);
   });
@@ -42,7 +42,7 @@ template <Function F>
 PENSTOCK_INLINE void apply_with(const float* a, int n, float slope, float* out) {
   int i = 0;
   for (; i + kLanes <= n; i += kLanes) store(out + i, evaluate(F, slope, load(a + i)));
-  if (i < n) store_some(out + i, evaluate(F, slope, load_some(a + i, n - i)), n - i);
+  if (i < n) store_first(out + i, evaluate(F, slope, load_some(a + i, n - i)), n - i);
 }
 
 // Every function of the schema with a loop of its own.
@@ -83,19 +83,19 @@ static void channel_norm(const float* in, Planes in_shape, int count, const floa
     float* to = out + out_shape.origin() + static_cast<std::ptrdiff_t>(y) * out_shape.pitch();
     for (int x = 0; x < in_shape.width; x += kLanes) {
       const int n = in_shape.width - x < kLanes ? in_shape.width - x : kLanes;
-      V sum = splat(0.0f);
+      Vec sum = splat(0.0f);
       for (int c = 0; c < count; ++c) sum += load_some(from + c * step + x, n);
-      const V mean = sum * splat(share);
-      V squares = splat(0.0f);
+      const Vec mean = sum * splat(share);
+      Vec squares = splat(0.0f);
       for (int c = 0; c < count; ++c) {
-        const V v = load_some(from + c * step + x, n) - mean;
+        const Vec v = load_some(from + c * step + x, n) - mean;
         squares += v * v;
       }
-      V inverse = squares * splat(share) + splat(eps);
+      Vec inverse = squares * splat(share) + splat(eps);
       for (int i = 0; i < kLanes; ++i) inverse[i] = 1.0f / __builtin_sqrtf(inverse[i]);
       for (int c = 0; c < count; ++c) {
-        const V v = (load_some(from + c * step + x, n) - mean) * inverse;
-        store_some(to + c * out_step + x, v * splat(scale[c]) + splat(shift[c]), n);
+        const Vec v = (load_some(from + c * step + x, n) - mean) * inverse;
+        store_first(to + c * out_step + x, v * splat(scale[c]) + splat(shift[c]), n);
       }
     }
   }

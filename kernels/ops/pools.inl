@@ -30,16 +30,16 @@ PENSTOCK_INLINE float pool_edge(const float* origin, std::ptrdiff_t pitch, int h
 }
 
 // Every other value of 2 * kLanes.
-PENSTOCK_INLINE V load_even(const float* p) { return even_of(load(p), load(p + kLanes)); }
+PENSTOCK_INLINE Vec load_even(const float* p) { return even_of(load(p), load(p + kLanes)); }
 
 // One row of windows: first the rows under it are merged, then the merged row's columns. `merged` has the row with
 // its padding on both sides (the neutral value) and room to read a vector too far.
 template <bool Max>
-PENSTOCK_INLINE V pool_columns(const float* p, const PoolShape& s) {
-  V value = s.stride_w == 1 ? load(p) : load_even(p);
+PENSTOCK_INLINE Vec pool_columns(const float* p, const PoolShape& s) {
+  Vec value = s.stride_w == 1 ? load(p) : load_even(p);
   for (int j = 1; j < s.kernel_w; ++j) {
     const float* q = p + j * s.dilation_w;
-    const V v = s.stride_w == 1 ? load(q) : load_even(q);
+    const Vec v = s.stride_w == 1 ? load(q) : load_even(q);
     value = Max ? maximum(v, value) : value + v;
   }
   return value;
@@ -77,7 +77,7 @@ PENSTOCK_INLINE void pool_rows(const float* from, Planes in, float* to, Planes o
     const float* line = from + (y0 + i0 * s.dilation_h) * static_cast<std::ptrdiff_t>(in.pitch());
     const std::ptrdiff_t step = static_cast<std::ptrdiff_t>(s.dilation_h) * in.pitch();
     const auto merge = [&](const float* p) {
-      V value = load(p);
+      Vec value = load(p);
       for (int i = i0 + 1; i < i1; ++i) {
         p += step;
         value = Max ? maximum(load(p), value) : value + load(p);
@@ -88,10 +88,10 @@ PENSTOCK_INLINE void pool_rows(const float* from, Planes in, float* to, Planes o
       int x = 0;
       for (; x + kLanes <= in.width; x += kLanes) store(merged + s.pad_w + x, merge(line + x));
       // A plane has floats to spare after its last row, so the last vector may be read whole.
-      if (x < in.width) store_some(merged + s.pad_w + x, merge(line + x), in.width - x);
+      if (x < in.width) store_first(merged + s.pad_w + x, merge(line + x), in.width - x);
     }
     for (int x = 0; x < out.width; x += kLanes) {
-      V value;
+      Vec value;
       if (s.stride_w <= 2) {
         value = pool_columns<Max>(merged + x * s.stride_w, s);
       } else {
@@ -110,15 +110,15 @@ PENSTOCK_INLINE void pool_rows(const float* from, Planes in, float* to, Planes o
         else value = value * (x + kLanes <= out.width ? load(shares + x) : load_some(shares + x, out.width - x));
       }
       if (x + kLanes <= out.width) store(row + x, value);
-      else store_some(row + x, value, out.width - x);
+      else store_first(row + x, value, out.width - x);
     }
   }
 }
 
 // The maximum of kRows rows `pitch` apart, a vector of columns.
 template <int kRows>
-PENSTOCK_INLINE V largest_of_rows(const float* p, std::ptrdiff_t pitch) {
-  V value = load(p);
+PENSTOCK_INLINE Vec largest_of_rows(const float* p, std::ptrdiff_t pitch) {
+  Vec value = load(p);
   for (int i = 1; i < kRows; ++i) value = maximum(load(p + i * pitch), value);
   return value;
 }
@@ -129,22 +129,22 @@ PENSTOCK_INLINE V largest_of_rows(const float* p, std::ptrdiff_t pitch) {
 template <int kSize, int kRows>
 PENSTOCK_INLINE void pool_row(const float* line, std::ptrdiff_t pitch, int in_width, float* to, int width) {
   const float none = -__builtin_inff();
-  V before = splat(none);  // columns left of the vector
+  Vec before = splat(none);  // columns left of the vector
   for (int x = 0; x < width; x += kLanes) {
-    V a = largest_of_rows<kRows>(line + 2 * x, pitch), b = largest_of_rows<kRows>(line + 2 * x + kLanes, pitch);
+    Vec a = largest_of_rows<kRows>(line + 2 * x, pitch), b = largest_of_rows<kRows>(line + 2 * x + kLanes, pitch);
     if (kSize == 3 && 2 * x + 2 * kLanes > in_width) {
-      const VI lanes = {0, 1, 2, 3, 4, 5, 6, 7};
-      a = choose(less(lanes, VI{} + (in_width - 2 * x)), a, splat(none));
-      b = choose(less(lanes, VI{} + (in_width - 2 * x - kLanes)), b, splat(none));
+      const Int lanes = {0, 1, 2, 3, 4, 5, 6, 7};
+      a = choose(less(lanes, Int{} + (in_width - 2 * x)), a, splat(none));
+      b = choose(less(lanes, Int{} + (in_width - 2 * x - kLanes)), b, splat(none));
     }
-    const V odd = odd_of(a, b);
-    V value = maximum(odd, even_of(a, b));
+    const Vec odd = odd_of(a, b);
+    Vec value = maximum(odd, even_of(a, b));
     if (kSize == 3) {
       value = maximum(from_last_of(before, odd), value);
       before = odd;
     }
     if (x + kLanes <= width) store(to + x, value);
-    else store_some(to + x, value, width - x);
+    else store_first(to + x, value, width - x);
   }
 }
 
@@ -200,7 +200,8 @@ static float reduce_window(const float* plane, Planes shape, int y0, int y1, int
   if (kind == Pool::average) {
     double sum = 0.0;
     if (whole) {
-      sum = sum_pieces(p, static_cast<std::ptrdiff_t>(y1 - y0 - 1) * shape.pitch() + shape.width, [](V a, V v) { return a + v; });
+      sum =
+          sum_pieces(p, static_cast<std::ptrdiff_t>(y1 - y0 - 1) * shape.pitch() + shape.width, [](Vec a, Vec v) { return a + v; });
     } else {
       for (int y = y0; y < y1; ++y, p += shape.pitch())
         for (int x = 0; x < x1 - x0; ++x) sum += p[x];

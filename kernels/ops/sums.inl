@@ -3,16 +3,16 @@ namespace penstock {
 namespace PENSTOCK_ISA {
 
 // Bits of the lanes of v that are infinite or not a number.
-PENSTOCK_INLINE VI not_finite(V v) { return equal((VI)v & 0x7f800000, VI{} + 0x7f800000); }
+PENSTOCK_INLINE Int not_finite(Vec v) { return equal((Int)v & 0x7f800000, Int{} + 0x7f800000); }
 
-PENSTOCK_INLINE bool is_zero(VI bits) {
+PENSTOCK_INLINE bool is_zero(Int bits) {
   std::int32_t any = 0;
   for (int i = 0; i < kLanes; ++i) any |= bits[i];
   return any == 0;
 }
 
 static bool all_finite(const float* values, std::ptrdiff_t n) {
-  VI bad = VI{}, bad_too = VI{};
+  Int bad = Int{}, bad_too = Int{};
   std::ptrdiff_t i = 0;
   for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
     bad |= not_finite(load(values + i));
@@ -25,14 +25,14 @@ static bool all_finite(const float* values, std::ptrdiff_t n) {
 
 static bool import_plane(const float* image, Planes shape, float* plane) {
   zero_padding(plane, shape);
-  VI bad = VI{};
+  Int bad = Int{};
   bool good = true;
   for (int y = 0; y < shape.height; ++y) {
     const float* from = image + static_cast<std::ptrdiff_t>(y) * shape.width;
     float* to = plane + shape.origin() + static_cast<std::ptrdiff_t>(y) * shape.pitch();
     int x = 0;
     for (; x + kLanes <= shape.width; x += kLanes) {
-      const V v = load(from + x);
+      const Vec v = load(from + x);
       bad |= not_finite(v);
       store(to + x, v);
     }
@@ -55,8 +55,8 @@ static void export_plane(const float* plane, Planes shape, float* image) {
 // Folds `step(accumulator, v)` over n values of a plane with four accumulators, then joins them with `join`. The last
 // vector is read whole (a plane has kVectorSlack floats to spare) and what is not a value is masked out.
 template <typename Step, typename Join>
-PENSTOCK_INLINE V fold(const float* p, std::ptrdiff_t n, Step step, Join join) {
-  V a = splat(0.0f), b = a, c = a, d = a;
+PENSTOCK_INLINE Vec fold(const float* p, std::ptrdiff_t n, Step step, Join join) {
+  Vec a = splat(0.0f), b = a, c = a, d = a;
   std::ptrdiff_t i = 0;
   for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
     a = step(a, load(p + i));
@@ -66,9 +66,9 @@ PENSTOCK_INLINE V fold(const float* p, std::ptrdiff_t n, Step step, Join join) {
   }
   for (; i + kLanes <= n; i += kLanes) a = step(a, load(p + i));
   if (i < n) {
-    const VI lanes = {0, 1, 2, 3, 4, 5, 6, 7};
-    const VI mask = less(lanes, VI{} + static_cast<std::int32_t>(n - i));
-    b = step(b, (V)((VI)load(p + i) & mask));
+    const Int lanes = {0, 1, 2, 3, 4, 5, 6, 7};
+    const Int mask = less(lanes, Int{} + static_cast<std::int32_t>(n - i));
+    b = step(b, (Vec)((Int)load(p + i) & mask));
   }
   return join(join(a, b), join(c, d));
 }
@@ -80,7 +80,7 @@ template <typename Step>
 PENSTOCK_INLINE double sum_pieces(const float* p, std::ptrdiff_t n, Step step) {
   double sum = 0.0;
   for (std::ptrdiff_t i = 0; i < n; i += kPiece)
-    sum += total(fold(p + i, n - i < kPiece ? n - i : kPiece, step, [](V a, V b) { return a + b; }));
+    sum += total(fold(p + i, n - i < kPiece ? n - i : kPiece, step, [](Vec a, Vec b) { return a + b; }));
   return sum;
 }
 
@@ -90,23 +90,23 @@ static float summarise(const float* plane, Planes shape, Summary kind) {
   const std::ptrdiff_t n = static_cast<std::ptrdiff_t>(shape.height - 1) * shape.pitch() + shape.width;
   const double area = static_cast<double>(shape.height) * shape.width;
   switch (kind) {
-    case Summary::l1: return static_cast<float>(sum_pieces(p, n, [](V a, V v) { return a + magnitude(v); }) / area);
-    case Summary::l2: return static_cast<float>(__builtin_sqrt(sum_pieces(p, n, [](V a, V v) { return a + v * v; })) / area);
+    case Summary::l1: return static_cast<float>(sum_pieces(p, n, [](Vec a, Vec v) { return a + magnitude(v); }) / area);
+    case Summary::l2: return static_cast<float>(__builtin_sqrt(sum_pieces(p, n, [](Vec a, Vec v) { return a + v * v; })) / area);
     case Summary::linf:
-      return static_cast<float>(
-          greatest_magnitude(fold(
-              p, n, [](V a, V v) { return larger_magnitude(a, magnitude(v)); }, [](V a, V b) { return larger_magnitude(a, b); })) /
-          area);
+      return static_cast<float>(greatest_magnitude(fold(
+                                    p, n, [](Vec a, Vec v) { return larger_magnitude(a, magnitude(v)); },
+                                    [](Vec a, Vec b) { return larger_magnitude(a, b); })) /
+                                area);
     default: {
-      const double mean = sum_pieces(p, n, [](V a, V v) { return a + v; }) / area;
-      const V centre = splat(static_cast<float>(mean));
+      const double mean = sum_pieces(p, n, [](Vec a, Vec v) { return a + v; }) / area;
+      const Vec centre = splat(static_cast<float>(mean));
       double squares = 0.0;
       for (int y = 0; y < shape.height; ++y) {
         const float* row = p + static_cast<std::ptrdiff_t>(y) * shape.pitch();
-        V sum = splat(0.0f);
+        Vec sum = splat(0.0f);
         int x = 0;
         for (; x + kLanes <= shape.width; x += kLanes) {
-          const V v = load(row + x) - centre;
+          const Vec v = load(row + x) - centre;
           sum += v * v;
         }
         for (; x < shape.width; ++x) {
@@ -123,18 +123,18 @@ static float summarise(const float* plane, Planes shape, Summary kind) {
 // Adds kRows rows, times `x` each, to the sums of outputs [begin, end); the first rows find no sums yet.
 template <int kRows>
 PENSTOCK_INLINE void add_rows(const float* x, const float* const* rows, bool first, int begin, int end, float* sums) {
-  V by[kRows];
+  Vec by[kRows];
   for (int r = 0; r < kRows; ++r) by[r] = splat(x[r]);
   int o = begin;
   for (; o + kLanes <= end; o += kLanes) {
-    V sum = first ? splat(0.0f) : load(sums + o);
+    Vec sum = first ? splat(0.0f) : load(sums + o);
     for (int r = 0; r < kRows; ++r) sum += by[r] * load(rows[r] + o);
     store(sums + o, sum);
   }
   if (o == end) return;
-  V sum = first ? splat(0.0f) : load_some(sums + o, end - o);
+  Vec sum = first ? splat(0.0f) : load_some(sums + o, end - o);
   for (int r = 0; r < kRows; ++r) sum += by[r] * load_some(rows[r] + o, end - o);
-  store_some(sums + o, sum, end - o);
+  store_first(sums + o, sum, end - o);
 }
 
 static void combine_rows(const float* x, const std::int32_t* list, int count, const float* rows, const float* bias, int begin,
@@ -162,7 +162,7 @@ static void combine_rows(const float* x, const std::int32_t* list, int count, co
 static void dot_blocks(const float* x, const std::int32_t* list, int count, int block, const float* weights, const float* bias,
                        int begin, int end, std::int64_t width, float* out) {
   for (int o = begin; o < end; ++o) {
-    V sum = splat(0.0f), more = sum;
+    Vec sum = splat(0.0f), more = sum;
     for (int p = 0; p < count; ++p) {
       const float* a = x + static_cast<std::ptrdiff_t>(p) * block;
       const float* w = weights + o * width + static_cast<std::int64_t>(list ? list[p] : p) * block;
@@ -179,11 +179,11 @@ static void dot_blocks(const float* x, const std::int32_t* list, int count, int 
 }
 
 static int count_at_least(const std::uint32_t* values, int n, std::uint32_t threshold) {
-  VI hits = VI{};
-  const VI limit = VI{} + static_cast<std::int32_t>(threshold);  // values are bits of floats >= 0: no sign bit
+  Int hits = Int{};
+  const Int limit = Int{} + static_cast<std::int32_t>(threshold);  // values are bits of floats >= 0: no sign bit
   int i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    VI v;
+    Int v;
     __builtin_memcpy(&v, values + i, sizeof v);
     hits -= at_least(v, limit);
   }

@@ -1,6 +1,8 @@
 // The kernels of ops.h for one instruction set; each target_<set>.cpp includes this once, with its target on.
 #include "machine/vec8.h"
 
+#include "machine/curves.inl"
+//
 #include "ops/functions.inl"
 
 #include "ops/sums.inl"

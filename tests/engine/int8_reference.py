@@ -252,7 +252,7 @@ def _codes(y: Tensor, codes: Codes, function: Function) -> Tensor:
 
 
 def _function(function: Function, v: Tensor) -> Tensor:
-    """Activations as kernels/ops/functions.inl and kernels/int8/finish.inl compute them."""
+    """Activations as kernels/machine/curves.inl, ops/functions.inl and int8/finish.inl compute them."""
     if function.name == "none":
         return v
     if function.name == "relu":
@@ -274,7 +274,7 @@ def _function(function: Function, v: Tensor) -> Tensor:
 
 
 def _exp(x: Tensor) -> Tensor:
-    x = torch.clamp(x, -87.0, 88.0)
+    x = torch.clamp(x, -87.0, 88.8)
     n = torch.round(x * _f(1.44269504))
     r = (x - n * _f(0.693359375)) - n * _f(-2.12194440e-4)
     p = _f(1.9875691500e-4)

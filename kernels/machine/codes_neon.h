@@ -1,12 +1,11 @@
-// Whole numbers in vectors of 4 lanes: NEON. Included by vec.h, which says what each operation does.
+// Codes in vectors of 128 bits: NEON. Included by codes.h, which says what each operation does.
 //
 // A pair of words does not lie side by side here: a vector holds the first word of every lane, then the second of every lane, as the
 // multiply-adds of halves (smlal, smlal2) take them.
 
+#define PENSTOCK_VEC_NEON
+constexpr int kMostVectors = 4;
 constexpr int pair_place(int lane, int which) { return which * kLanes + lane; }
-
-PENSTOCK_INLINE Flo larger(Flo a, Flo b) { return choose((Int)(a > b), a, b); }
-PENSTOCK_INLINE Flo smaller(Flo a, Flo b) { return choose((Int)(a < b), a, b); }
 
 PENSTOCK_INLINE Int dot_pairs(Int sum, Int a, Int b) {
   const int16x8_t x = (int16x8_t)a, y = (int16x8_t)b;
@@ -36,3 +35,4 @@ PENSTOCK_INLINE Int zip_quads(const std::int8_t* a, const std::int8_t* b, const 
 PENSTOCK_INLINE Byte16 shuffle(const void* from, const std::uint8_t* index) {
   return (Byte16)vqtbl1q_u8(load<uint8x16_t>(from), load<uint8x16_t>(index));
 }
+#include "machine/codes_plain.h"
