@@ -132,23 +132,8 @@ struct Bench {
   }
 };
 
-std::vector<std::string> split(const char* text) {
-  std::vector<std::string> parts(1);
-  for (; *text; ++text) {
-    if (*text == ',') {
-      parts.emplace_back();
-    } else {
-      parts.back() += *text;
-    }
-  }
-  return parts;
-}
-
 // Every algorithm that is asked for, with every value of the tuning that is swept.
 std::vector<Contestant> contestants(const std::vector<std::string>& wanted, const std::string& sweep, Isa isa) {
-  const std::size_t equals = sweep.find('=');
-  const std::vector<std::string> values =
-      equals == std::string::npos ? std::vector<std::string>{""} : split(sweep.c_str() + equals + 1);
   std::vector<Contestant> all;
   for (const std::string& name : wanted) {
     const ConvAlgorithm* const algorithm = as_record<ConvAlgorithm>(find_algorithm(name));
@@ -156,12 +141,9 @@ std::vector<Contestant> contestants(const std::vector<std::string>& wanted, cons
       std::fprintf(stderr, "no algorithm is named %s\n", name.c_str());
       std::exit(1);
     }
-    for (const std::string& value : values) {
+    for (const auto& [value, tuning] : swept(sweep, this_machine(isa).tuning)) {
       Contestant one{value.empty() ? name : value, algorithm, this_machine(isa)};
-      if (!value.empty() && !set_tuning(one.machine.tuning, sweep.substr(0, equals), std::atof(value.c_str()))) {
-        std::fprintf(stderr, "machine/tuning.def has no %s\n", sweep.substr(0, equals).c_str());
-        std::exit(1);
-      }
+      one.machine.tuning = tuning;
       all.push_back(one);
     }
   }
@@ -182,11 +164,7 @@ int main(int argc, char** argv) {
   const double budget = argc > 4 ? std::atof(argv[4]) : 8.0;
   const int threads = argc > 5 ? std::max(1, std::atoi(argv[5])) : 1;
   const std::string sweep = argc > 6 ? argv[6] : "";
-  Isa isa = best_isa();
-  if (const char* name = std::getenv("PENSTOCK_ISA"); name && !(parse_isa(name, isa) && isa_available(isa))) {
-    std::fprintf(stderr, "PENSTOCK_ISA=%s: this machine has baseline and up to %s\n", name, isa_name(best_isa()));
-    return 1;
-  }
+  const Isa isa = isa_asked_for();
   std::printf("%s, %s, %d threads, FMA peak %.1f GFLOPS (one thread)\n", this_core().name, isa_name(isa), threads,
               fma_peak_gflops(isa, 0.2));
   Team team(threads);

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "conv/conv.h"
+#include "machine/machine.h"
 
 namespace penstock {
 
@@ -92,6 +96,40 @@ inline std::vector<std::int32_t> random_list(int channels, double density, std::
   all.resize(static_cast<std::size_t>(std::max(1.0, std::ceil(density * channels))));
   std::sort(all.begin(), all.end());
   return all;
+}
+
+inline std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == ',') parts.emplace_back();
+    else parts.back() += c;
+  }
+  return parts;
+}
+
+// One row of tuning for each value of a sweep, such as "fresh_share=0.4,0.6": the value as text, and the row. Without a sweep, the row
+// as it is, with an empty text. Ends the program when the tuning has no such number.
+inline std::vector<std::pair<std::string, Tuning>> swept(const std::string& sweep, const Tuning& tuning) {
+  if (sweep.empty()) return {{"", tuning}};
+  const std::size_t equals = std::min(sweep.find('='), sweep.size() - 1);
+  std::vector<std::pair<std::string, Tuning>> rows;
+  for (const std::string& value : split(sweep.substr(equals + 1))) {
+    rows.emplace_back(value, tuning);
+    if (set_tuning(rows.back().second, sweep.substr(0, equals), std::atof(value.c_str()))) continue;
+    std::fprintf(stderr, "machine/tuning.def has no %s\n", sweep.substr(0, equals).c_str());
+    std::exit(1);
+  }
+  return rows;
+}
+
+// The instruction set that PENSTOCK_ISA names, or the widest. Ends the program when this machine has no such set.
+inline Isa isa_asked_for() {
+  Isa isa = best_isa();
+  if (const char* name = std::getenv("PENSTOCK_ISA"); name && !(parse_isa(name, isa) && isa_available(isa))) {
+    std::fprintf(stderr, "PENSTOCK_ISA=%s: this machine has baseline and up to %s\n", name, isa_name(best_isa()));
+    std::exit(1);
+  }
+  return isa;
 }
 
 }  // namespace penstock

@@ -27,8 +27,7 @@ std::size_t weight_bytes(const Int8Plan& plan, int in_count, int vectors) {
          static_cast<std::size_t>((inputs + k.group - 1) / k.group) * static_cast<std::size_t>(std::max(4, k.group) * k.lanes);
 }
 
-// Up to this many pixels, gathering weights takes a fifth of the layer's time or more.
-bool few_users(const Int8Plan& plan) { return plan.shape.output.width * plan.shape.output.height <= 256; }
+bool few_users(const Int8Plan& plan) { return plan.shape.output.width * plan.shape.output.height <= plan.tuning.int8_few_pixels; }
 
 void lay_out(const Int8Plan& plan, int in_count, int, int threads, Int8Room& room, Int8Scratch& lay) {
   const std::size_t bytes = static_cast<std::size_t>(pixel_bytes(plan.shape.in_channels, in_count));

@@ -6,6 +6,7 @@
 #include "conv/buffer.h"
 #include "int8/conv.h"
 #include "int8/maps.h"
+#include "machine/machine.h"
 #include "machine/prefetch.h"
 #include "run/process.h"
 
@@ -78,6 +79,7 @@ struct Int8Kernels;
 struct Int8Plan {
   Int8Shape shape;
   const Int8Kernels* kernels;
+  Tuning tuning;
   std::vector<const Int8Algorithm*> ready;
   std::int64_t sum_bound;  // the largest |A| of docs/int8.md over all outputs
   bool image_rows;         // a kernel row of an image is one run of bytes, and counts as one tap
@@ -111,8 +113,10 @@ constexpr std::int64_t filter_bytes(int pairs, int vectors, int lanes, int most)
 constexpr std::ptrdiff_t compacted_pitch(int row) { return row + 16 + 64; }
 // The same where rows of many inputs are kept (stream.inl).
 constexpr std::ptrdiff_t stream_pitch(int out_count) { return (out_count + 15) / 16 * 16 + 16; }
-// Pairs of inputs whose weights for a panel of outputs are packed, then multiplied: they stay in the first-level cache.
-constexpr int stream_piece(int taps) { return taps >= 9 ? 12 : 64; }
+// Pairs of inputs whose weights for a panel of outputs are packed, then multiplied.
+inline int stream_piece(const Int8Plan& plan) {
+  return plan.taps >= 9 ? plan.tuning.int8_stream_pairs : plan.tuning.int8_stream_pairs_few_taps;
+}
 
 // One unit's share of what a task fetches for later, line by line.
 class Int8Fetcher {
@@ -168,9 +172,9 @@ struct Int8Kernels {
   MapKernels maps;
 };
 
-// As plan_int8, with the kernels given by the caller.
-Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Int8Shape& shape, const std::int8_t* weights, const float* scales,
-                           const float* bias, const Int8Algorithm* algorithm, std::string& why);
+// As plan_int8, with the kernels and the tuning given by the caller.
+Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Tuning& tuning, const Int8Shape& shape, const std::int8_t* weights,
+                           const float* scales, const float* bias, const Int8Algorithm* algorithm, std::string& why);
 // Room for the weights of all channels, gathered once, for tasks that skip none.
 void plan_packing(Int8Plan& plan);
 

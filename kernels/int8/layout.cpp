@@ -6,15 +6,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t kDirectBytes = 160 << 10;     // widened input of a unit
-constexpr int kFewPixels = 48, kMostPixels = 1024;  // of a direct unit, unless one row has more
-// Above this many bytes of gathered weights, they are gathered piece by piece (stream.inl).
-constexpr std::size_t kStreamBytes = 64 << 10;
-// The same of weights that the plan could keep packed, at eight times the memory of Winograd's filters.
-constexpr std::size_t kStreamPacked = 4 << 20;
-constexpr std::size_t kStreamRows = 256 << 10;  // of compacted rows
-
-// Whether weights of more than kStreamBytes are gathered piece by piece (stream.inl).
+// Whether weights of more than int8_stream_bytes are gathered piece by piece (stream.inl).
 bool may_stream(const Int8Plan& plan, const Int8Algorithm* algorithm, int threads) {
   return plan.kernels->streams && threads == 1 && plan.shape.groups == 1 && !plan.image_rows && algorithm->few_users &&
          algorithm->few_users(plan);
@@ -22,9 +14,9 @@ bool may_stream(const Int8Plan& plan, const Int8Algorithm* algorithm, int thread
 
 // How many pairs of inputs are compacted together where weights are gathered piece by piece.
 int stream_pairs(const Int8Plan& plan, int in_count, int out_count) {
-  const int piece = stream_piece(plan.taps), pairs = (in_count + 1) / 2;
+  const int piece = stream_piece(plan), pairs = (in_count + 1) / 2;
   const std::size_t pair = 2 * static_cast<std::size_t>(plan.taps) * static_cast<std::size_t>(stream_pitch(out_count));
-  return std::min(std::max(static_cast<int>(kStreamRows / pair) / piece, 1) * piece, pairs);
+  return std::min(std::max(static_cast<int>(plan.tuning.int8_stream_rows / pair) / piece, 1) * piece, pairs);
 }
 
 // Vectors of outputs: those of each group begin a vector of their own, unless groups are mixed.
@@ -62,7 +54,7 @@ Int8Scratch lay_out_as(const Int8Plan& plan, const Int8Algorithm* algorithm, int
   lay.sums = room.take(4 * lanes) - lay.thread;
   if (weights == Weights::streamed) {
     lay.streamed = stream_pairs(plan, in_count, out_count);
-    const int piece = std::min(stream_piece(plan.taps), lay.streamed);
+    const int piece = std::min(stream_piece(plan), lay.streamed);
     lay.rows =
         room.take(2 * static_cast<std::size_t>(lay.streamed) * taps * static_cast<std::size_t>(stream_pitch(out_count)) + 64) -
         lay.thread;
@@ -87,7 +79,8 @@ bool has_packed(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_cou
 bool streams(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads) {
   const std::size_t bytes = algorithm->weight_bytes(plan, in_count, vector_count(plan, algorithm, out_count));
   return may_stream(plan, algorithm, threads) &&
-         bytes > (has_packed(plan, algorithm, in_count, out_count) ? kStreamPacked : kStreamBytes);
+         bytes >
+             (has_packed(plan, algorithm, in_count, out_count) ? plan.tuning.int8_stream_packed : plan.tuning.int8_stream_bytes);
 }
 
 Int8Scratch lay_out(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads) {
@@ -99,19 +92,20 @@ Int8Scratch lay_out(const Int8Plan& plan, const Int8Algorithm* algorithm, int in
 
 void lay_out_rows(const Int8Plan& plan, int threads, bool copies, std::size_t pixel, Int8Room& room, Int8Scratch& lay) {
   const Int8Shape& s = plan.shape;
+  const Tuning& t = plan.tuning;
   const std::size_t row = pixel * static_cast<std::size_t>(s.input.pitch());
   const int height = s.output.height, reach = (s.kernel_h - 1) * s.dilation_h + 1;
   int rows = static_cast<int>(std::clamp<std::int64_t>(
-      (static_cast<std::int64_t>(kDirectBytes / std::max<std::size_t>(1, row)) - reach) / s.stride_h + 1, 1, height));
-  while (rows < height && rows * s.output.width < kFewPixels) ++rows;
-  while (rows > 1 && rows * s.output.width > kMostPixels) --rows;
+      (static_cast<std::int64_t>(t.int8_direct_bytes / std::max<std::size_t>(1, row)) - reach) / s.stride_h + 1, 1, height));
+  while (rows < height && rows * s.output.width < t.int8_fewest_pixels) ++rows;
+  while (rows > 1 && rows * s.output.width > t.int8_most_pixels) --rows;
   if (threads > 1) rows = std::min(rows, std::max(1, (height + 2 * threads - 1) / (2 * threads)));
   if (lay.streamed > 0) rows = height;
   lay.row_units = (height + rows - 1) / rows;
   lay.unit_rows = (height + lay.row_units - 1) / lay.row_units;
   lay.row_units = (height + lay.unit_rows - 1) / lay.unit_rows;
   lay.panel_units = 1;
-  if (threads > 1 && s.groups == 1 && lay.unit_rows * s.output.width < kFewPixels) {
+  if (threads > 1 && s.groups == 1 && lay.unit_rows * s.output.width < t.int8_fewest_pixels) {
     // Few pixels: threads divide the outputs instead.
     lay.unit_rows = height;
     lay.row_units = 1;
@@ -125,11 +119,12 @@ void lay_out_rows(const Int8Plan& plan, int threads, bool copies, std::size_t pi
 }
 
 std::size_t most_row_bytes(const Int8Plan& plan, const Int8Scratch& lay) {
-  return std::max(lay.thread_size, lay.pixels + std::max(kDirectBytes, lay.sources - lay.pixels) + 1024) +
-         2 * sizeof(void*) * static_cast<std::size_t>(std::max(kMostPixels, plan.shape.output.width));
+  return std::max(lay.thread_size, lay.pixels + std::max(plan.tuning.int8_direct_bytes, lay.sources - lay.pixels) + 1024) +
+         2 * sizeof(void*) * static_cast<std::size_t>(std::max(plan.tuning.int8_most_pixels, plan.shape.output.width));
 }
 
 std::size_t int8_scratch(const Int8Plan& plan, int in_count, int out_count, int threads) {
+  const Tuning& t = plan.tuning;
   std::size_t most = 0;
   for (const Int8Algorithm* algorithm : plan.ready) {
     // The bound has to hold for tasks with fewer channels too. They cannot read packed weights, and they take more rows or tiles at a
@@ -137,12 +132,12 @@ std::size_t int8_scratch(const Int8Plan& plan, int in_count, int out_count, int 
     for (int members : {1, threads}) {
       const Int8Scratch lay = lay_out_as(plan, algorithm, in_count, out_count, members, Weights::packed);
       const std::size_t weights = algorithm->weight_bytes(plan, in_count, lay.vectors);
-      const bool streamed = may_stream(plan, algorithm, members) && weights > kStreamBytes;
-      const std::size_t shared = lay.thread + round_bytes(streamed ? kStreamBytes : weights);
+      const bool streamed = may_stream(plan, algorithm, members) && weights > t.int8_stream_bytes;
+      const std::size_t shared = lay.thread + round_bytes(streamed ? t.int8_stream_bytes : weights);
       most = std::max(most, shared + static_cast<std::size_t>(members) * round_bytes(algorithm->most_thread_bytes(plan, lay)));
       // Fewer outputs leave room for the rows of more inputs.
       if (streamed)
-        most = std::max(most, lay_out_as(plan, algorithm, in_count, out_count, 1, Weights::streamed).total + kStreamRows);
+        most = std::max(most, lay_out_as(plan, algorithm, in_count, out_count, 1, Weights::streamed).total + t.int8_stream_rows);
     }
   }
   return most;

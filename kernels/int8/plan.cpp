@@ -116,11 +116,12 @@ void set_limits(Int8Finish& f, Function function, float slope, Quantised out) {
 
 Int8PlanPtr plan_int8(const Int8Shape& s, const std::int8_t* weights, const float* scales, const float* bias, Isa isa,
                       const Int8Algorithm* algorithm, std::string& why) {
-  return plan_int8_with(int8_kernels(isa), s, weights, scales, bias, algorithm, why);
+  const Int8Kernels& kernels = int8_kernels(isa);
+  return plan_int8_with(kernels, this_machine(kernels.isa).tuning, s, weights, scales, bias, algorithm, why);
 }
 
-Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Int8Shape& s, const std::int8_t* weights, const float* scales,
-                           const float* bias, const Int8Algorithm* algorithm, std::string& why) {
+Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Tuning& tuning, const Int8Shape& s, const std::int8_t* weights,
+                           const float* scales, const float* bias, const Int8Algorithm* algorithm, std::string& why) {
   why = check_shape(s);
   if (!why.empty()) return nullptr;
   const int in = s.in_channels / s.groups, out = s.out_channels / s.groups, area = s.kernel_h * s.kernel_w;
@@ -138,6 +139,7 @@ Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Int8Shape& s, const
   Int8Plan& plan = *made;
   plan.shape = s;
   plan.kernels = &kernels;
+  plan.tuning = tuning;
   plan.image_rows = s.in_channels <= kImageChannels && s.groups == 1 && s.dilation_w == 1;
   plan.taps = plan.image_rows ? s.kernel_h : area;
   plan.inputs = plan.image_rows ? s.kernel_w * in : in;
@@ -186,5 +188,7 @@ void decide_int8(const Int8Plan& plan, Int8Task& task) {
 }
 
 std::int64_t int8_plan_bytes(const Int8Plan& plan) { return plan.bytes; }
+
+bool int8_is_far(const Int8Plan& plan) { return plan.bytes >= plan.tuning.int8_far_bytes; }
 
 }  // namespace penstock

@@ -7,15 +7,13 @@
 namespace penstock {
 namespace {
 
-constexpr int kGatherChunk = 8;                // pairs or quads of inputs in a unit, where threads share them
-constexpr std::size_t kMostAhead = 768 << 10;  // weights that are fetched for a task that skips nothing
-constexpr std::size_t kPackedSlack = 64;       // zero bytes after packed weights
+constexpr std::size_t kPackedSlack = 64;  // zero bytes after packed weights
 
 Int8Run make_run(const Int8Plan& plan, const Int8Task& task, std::uint8_t* scratch) {
   return {plan, task, lay_out(plan, task.algorithm, task.in_count, task.out_count, task.threads), scratch};
 }
 
-int gather_chunk(const Int8Task& task) { return task.threads > 1 ? kGatherChunk : 1 << 20; }
+int gather_chunk(const Int8Run& run) { return run.task.threads > 1 ? run.plan.tuning.int8_gather_inputs : 1 << 20; }
 
 bool needs_gathering(const Int8Run& run) {
   return run.lay.streamed == 0 && !has_packed(run.plan, run.task.algorithm, run.task.in_count, run.task.out_count);
@@ -168,18 +166,19 @@ Int8Fetch int8_rows(const Int8Plan& plan, bool skips_nothing) {
   const std::uint8_t* const rows = reinterpret_cast<const std::uint8_t*>(plan.weights_of(0));
   if (!skips_nothing) return s.groups > 1 ? Int8Fetch{} : Int8Fetch{rows, row, nullptr, 0};
   if (streams(plan, plan.packed_for, s.in_channels, s.out_channels, 1))
-    return {rows, row, nullptr, std::min(s.in_channels, static_cast<int>(kMostAhead / static_cast<std::size_t>(row)))};
+    return {rows, row, nullptr,
+            std::min(s.in_channels, static_cast<int>(plan.tuning.int8_near_bytes / static_cast<std::size_t>(row)))};
   constexpr std::size_t kPage = 4096;
   const std::size_t bytes = s.groups > 1 ? 0 : plan.packed_bytes;
   return {reinterpret_cast<const std::uint8_t*>(plan.packed.data()), kPage, nullptr,
-          static_cast<int>(std::min(bytes, kMostAhead) / kPage)};
+          static_cast<int>(std::min(bytes, plan.tuning.int8_near_bytes) / kPage)};
 }
 
 int gather_units(const Int8Run& run, int size) {
   const Int8Plan& plan = run.plan;
   if (plan.shape.groups > 1) return plan.shape.groups;
   const int inputs = plan.image_rows ? plan.inputs : run.task.in_count;
-  return ((inputs + size - 1) / size + gather_chunk(run.task) - 1) / gather_chunk(run.task);
+  return ((inputs + size - 1) / size + gather_chunk(run) - 1) / gather_chunk(run);
 }
 
 void gather_unit(const Int8Run& run, int unit, int member, int size, bool with_transform, std::uint8_t* to) {
@@ -188,9 +187,9 @@ void gather_unit(const Int8Run& run, int unit, int member, int size, bool with_t
   const int number = grouped ? unit : 0;
   const int inputs = plan.image_rows ? plan.inputs : run.groups()[number].in_count;
   const int groups = (inputs + size - 1) / size;
-  const int first = grouped ? 0 : unit * gather_chunk(run.task);
-  plan.kernels->gather(run, number, first, grouped ? groups : std::min(groups - first, gather_chunk(run.task)) + first,
-                       with_transform, run.mine(member) + run.lay.rows, to);
+  const int first = grouped ? 0 : unit * gather_chunk(run);
+  plan.kernels->gather(run, number, first, grouped ? groups : std::min(groups - first, gather_chunk(run)) + first, with_transform,
+                       run.mine(member) + run.lay.rows, to);
 }
 
 const std::uint8_t* Int8Run::weights() const {

@@ -48,7 +48,8 @@ std::vector<std::uint8_t> small_case(const Int8Kernels& kernels, const Int8Shape
   for (float& x : scales) x = 1e-5f * static_cast<float>(1 + noise.next() % 20);
   for (float& x : bias) x = 0.01f * static_cast<float>(static_cast<int>(noise.next() % 41) - 20);
   std::string why;
-  const Int8PlanPtr plan = plan_int8_with(kernels, s, weights.data(), scales.data(), bias.data(), algorithm, why);
+  const Int8PlanPtr plan =
+      plan_int8_with(kernels, this_machine(kernels.isa).tuning, s, weights.data(), scales.data(), bias.data(), algorithm, why);
   if (plan == nullptr) return {};
   const std::vector<std::int32_t> in = some_channels(noise, s.in_channels, s.in_channels <= kImageChannels ? 100 : percent);
   const std::vector<std::int32_t> out = some_channels(noise, s.out_channels, percent);

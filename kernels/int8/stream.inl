@@ -13,7 +13,7 @@ static void stream_weights(const Int8Run& run, std::uint8_t* mine, bool with_tra
   std::int8_t* const rows = reinterpret_cast<std::int8_t*>(mine + lay.rows);
   std::uint8_t* const room = mine + lay.panel;
   const std::ptrdiff_t input_bytes = all.size * taps * all.pitch;  // of a pair's rows
-  const int piece = stream_piece(taps);
+  const int piece = stream_piece(run.plan);
   if (run.fetcher) run.fetcher->expect(static_cast<std::int64_t>(turns) * ((all.groups + piece - 1) / piece));
   for (int first = 0; first < all.groups; first += lay.streamed) {
     const int last = std::min(all.groups, first + lay.streamed);

@@ -8,8 +8,6 @@ namespace penstock {
 namespace {
 
 constexpr std::int64_t kSumBound = std::int64_t{1} << 25;  // docs/int8.md
-constexpr std::size_t kUnitBytes = 400 << 10;              // transformed input and products of a unit
-constexpr int kFewChannels = 8;                            // with fewer the transforms do not pay
 
 bool fits(const Int8Plan& plan) {
   const Int8Shape& s = plan.shape;
@@ -27,7 +25,7 @@ int unit_tiles(const Int8Plan& plan, int in_count, int threads) {
   const int tiles = tiles_of(plan);
   const std::size_t tile =
       72 * static_cast<std::size_t>(padded_words(k, in_count)) + 36 * 4 * static_cast<std::size_t>(k.lanes * k.most_vectors);
-  int most = static_cast<int>(std::clamp<std::size_t>(kUnitBytes / tile, 12, 1 << 16));
+  int most = static_cast<int>(std::clamp<std::size_t>(plan.tuning.int8_winograd_bytes / tile, 12, 1 << 16));
   if (threads > 1) most = std::min(most, std::max(4, (tiles + 2 * threads - 1) / (2 * threads)));
   const int units = (tiles + most - 1) / most;
   return (tiles + units - 1) / units;
@@ -35,7 +33,7 @@ int unit_tiles(const Int8Plan& plan, int in_count, int threads) {
 
 // Cycles of a task, roughly, to be compared with those of the direct algorithm.
 double cost(const Int8Plan& plan, int in_count, int out_count) {
-  if (in_count < kFewChannels || out_count < kFewChannels) return kNever;
+  if (std::min(in_count, out_count) < plan.tuning.int8_winograd_channels) return kNever;
   const Int8Kernels& k = *plan.kernels;
   const double vectors = (out_count + k.lanes - 1) / k.lanes, pairs = (in_count + 1) / 2;
   const double panels = (out_count + k.lanes * k.most_vectors - 1) / (k.lanes * k.most_vectors);
@@ -45,9 +43,9 @@ double cost(const Int8Plan& plan, int in_count, int out_count) {
   const double transforms = tiles * (150.0 * std::ceil(in_count / (2.0 * k.lanes)) + 230.0 * vectors);
   const double filters = all_active(plan, in_count, out_count) ? 0.0 : pairs * vectors * 90.0;
   // Every unit reads all transformed filters: at 48 bytes a cycle if they fit in L2, at 10 if they do not.
-  constexpr double kNear = 768 << 10;
+  const double near = static_cast<double>(plan.tuning.int8_near_bytes);
   const double bytes = 36.0 * pairs * vectors * 4.0 * k.lanes;
-  const double reading = units * (std::min(bytes, kNear) / 48.0 + std::max(0.0, bytes - kNear) / 10.0);
+  const double reading = units * (std::min(bytes, near) / 48.0 + std::max(0.0, bytes - near) / 10.0);
   return multiply + transforms + filters + reading;
 }
 
@@ -56,7 +54,7 @@ std::size_t weight_bytes(const Int8Plan& plan, int in_count, int vectors) {
   return static_cast<std::size_t>(filter_bytes(pairs, vectors, plan.kernels->lanes, plan.kernels->most_vectors));
 }
 
-bool few_users(const Int8Plan& plan) { return tiles_of(plan) <= 16; }
+bool few_users(const Int8Plan& plan) { return tiles_of(plan) <= plan.tuning.int8_few_tiles; }
 
 void lay_out(const Int8Plan& plan, int in_count, int, int threads, Int8Room& room, Int8Scratch& lay) {
   const Int8Kernels& k = *plan.kernels;
@@ -72,7 +70,8 @@ void lay_out(const Int8Plan& plan, int in_count, int, int threads, Int8Room& roo
 }
 
 std::size_t most_thread_bytes(const Int8Plan& plan, const Int8Scratch& lay) {
-  return std::max(lay.thread_size, lay.transformed + kUnitBytes + 36 * 8 * static_cast<std::size_t>(plan.kernels->lanes) + 128);
+  return std::max(lay.thread_size,
+                  lay.transformed + plan.tuning.int8_winograd_bytes + 36 * 8 * static_cast<std::size_t>(plan.kernels->lanes) + 128);
 }
 
 int units(const Int8Run& run) { return gather_units(run, 2); }

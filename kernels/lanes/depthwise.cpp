@@ -9,9 +9,6 @@ namespace penstock {
 
 namespace {
 
-constexpr std::int64_t kUnitFloats = 16 << 10;  // results of a block of rows, about
-constexpr int kUnitVectors = 16;                // vectors of channels that pass over a block together: their weights stay in L1
-
 int vectors_of(const ConvPlan& plan, int outs) { return (outs + plan.kernels->lanes - 1) / plan.kernels->lanes; }
 
 bool same_lists(const ConvTask& task) {
@@ -134,7 +131,10 @@ void spread_rows(const ConvPlan& plan, const ConvTask& task, const Scratch& lay,
   lanes_kernels(plan.machine.isa).combine(all, begin, end);
 }
 
-int chunks_of(const ConvPlan& plan, int out_count) { return (vectors_of(plan, out_count) + kUnitVectors - 1) / kUnitVectors; }
+int chunks_of(const ConvPlan& plan, int out_count) {
+  const int most = plan.tuning().lanes_depthwise_vectors;
+  return (vectors_of(plan, out_count) + most - 1) / most;
+}
 
 void convolve(const ConvPlan& plan, const ConvTask& task, const Scratch& lay, float* scratch, int unit) {
   const ConvShape& s = plan.shape;
@@ -188,7 +188,7 @@ void plan_depthwise(ConvPlan& plan, const float* weights) {
     for (int t = 0; t < taps; ++t)
       d.weights.data()[(static_cast<std::int64_t>(c / lanes) * taps + t) * lanes + c % lanes] = weights[std::int64_t{c} * taps + t];
   const std::int64_t results = std::int64_t{s.output.height} * s.output.width * s.out_channels;
-  d.blocks = static_cast<int>(std::clamp<std::int64_t>(results / kUnitFloats, 1, s.output.height));
+  d.blocks = static_cast<int>(std::clamp<std::int64_t>(results / plan.tuning().lanes_depthwise_floats, 1, s.output.height));
 }
 
 ConvScratchFloats scratch_of(const ConvPlan& plan, int most_in, int most_out) {

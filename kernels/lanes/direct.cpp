@@ -9,9 +9,6 @@ namespace penstock {
 
 namespace {
 
-constexpr std::int64_t kBlockBytes = 192 << 10;              // of the input that a block of pixels reads: it stays in L2
-constexpr std::int64_t kFewPixels = 64, kMostPixels = 1024;  // of a block
-
 // Panels that `vectors` vectors of outputs form: of 2 vectors, the last of up to 3.
 int panels_of(int vectors) { return std::max(1, vectors / 2); }
 int panel_vectors(int vectors, int panel) { return panel + 1 < panels_of(vectors) ? 2 : vectors - 2 * panel; }
@@ -336,7 +333,8 @@ void plan_lanes(ConvPlan& plan, const float* weights) {
   const std::int64_t bytes =
       4 * static_cast<std::int64_t>(planes ? s.in_channels : pixel_floats(s.in_channels)) * s.stride_h * s.stride_w;
   const std::int64_t pixels = static_cast<std::int64_t>(s.output.height) * s.output.width;
-  const std::int64_t block = std::clamp(kBlockBytes / bytes, kFewPixels, kMostPixels);
+  const Tuning& t = plan.tuning();
+  const std::int64_t block = std::clamp(t.lanes_block_bytes / bytes, t.lanes_fewest_pixels, t.lanes_most_pixels);
   l.blocks = static_cast<int>(std::min<std::int64_t>((pixels + block - 1) / block, l.flat ? pixels : s.output.height));
 }
 

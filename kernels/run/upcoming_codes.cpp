@@ -6,9 +6,6 @@
 
 namespace penstock {
 
-// Layers whose weights are few stay in the caches by themselves.
-constexpr std::int64_t kFewWeights = 64 << 10;
-
 std::vector<std::vector<Runtime::UpcomingCodes>> Runtime::find_upcoming_codes(const Program& program) {
   const Sources sources(program);
   std::vector<std::vector<UpcomingCodes>> all(program.ops.size());
@@ -21,7 +18,7 @@ std::vector<std::vector<Runtime::UpcomingCodes>> Runtime::find_upcoming_codes(co
       if (tensors.empty()) break;
       const int channels = program.tensors[static_cast<std::size_t>(reader.in)].channels;
       const int width = program.tensors[static_cast<std::size_t>(reader.out)].channels;
-      if (int8_plan_bytes(*reader.int8) >= kFewWeights) all[i].push_back({&reader, channels, width, std::move(tensors)});
+      if (int8_is_far(*reader.int8)) all[i].push_back({&reader, channels, width, std::move(tensors)});
       // The next large layer fetches what follows it.
       if (int8_rows(*reader.int8, false).bytes > width) break;
     }

@@ -144,7 +144,8 @@ int code_of(const Int8Shape& s, std::int64_t sum, float k, float b) {
 bool check(const Case& c, const Int8Kernels& kernels, const Int8Algorithm* algorithm, int threads, bool with_gain) {
   const Int8Shape& s = c.shape;
   std::string why;
-  const Int8PlanPtr plan = plan_int8_with(kernels, s, c.weights.data(), c.scales.data(), c.bias.data(), algorithm, why);
+  const Int8PlanPtr plan = plan_int8_with(kernels, this_machine(kernels.isa).tuning, s, c.weights.data(), c.scales.data(),
+                                          c.bias.data(), algorithm, why);
   if (plan == nullptr) {
     std::printf("no plan: %s\n", why.c_str());
     return false;
@@ -247,7 +248,8 @@ bool check(const Case& c, const Int8Kernels& kernels, const Int8Algorithm* algor
 
 bool algorithm_fits(const Case& c, const Int8Kernels& kernels, const Int8Algorithm& algorithm) {
   std::string why;
-  const Int8PlanPtr plan = plan_int8_with(kernels, c.shape, c.weights.data(), c.scales.data(), c.bias.data(), nullptr, why);
+  const Int8PlanPtr plan = plan_int8_with(kernels, this_machine(kernels.isa).tuning, c.shape, c.weights.data(), c.scales.data(),
+                                          c.bias.data(), nullptr, why);
   return plan != nullptr && algorithm.fits(*plan);
 }
 
