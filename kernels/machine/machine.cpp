@@ -1,6 +1,11 @@
 #include "machine/machine.h"
 
+#include <cstring>
 #include <limits>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 namespace penstock {
 namespace {
@@ -22,25 +27,63 @@ const std::vector<Core> kCores = {
     {"Zen 4", 32 * kKib, 1024 * kKib, 24, true, Tuning{}, wide(Tuning{})},
     // Later and earlier cores of AMD are taken to be alike until one has been measured.
     {"AMD", 32 * kKib, 512 * kKib, 24, true, Tuning{}, wide(Tuning{})},
+    // Server cores with AVX-512: Skylake-SP, Cascade Lake, Cooper Lake.
+    {"Skylake", 32 * kKib, 1024 * kKib, 12, false, Tuning{}, wide(Tuning{})},
     {"Ice Lake", 48 * kKib, 1280 * kKib, 12, false, Tuning{}, wide(Tuning{})},
+    // Sapphire Rapids and Emerald Rapids.
+    {"Golden Cove", 48 * kKib, 2048 * kKib, 16, false, Tuning{}, wide(Tuning{})},
     // 64-bit ARM from Cortex-A76 on. It has not been measured on such a core: the tuning is that of narrow vectors elsewhere, and
     // kernels take their 32 registers from vec_neon.h.
     {"ARM64", 64 * kKib, 512 * kKib, 12, false, Tuning{}, Tuning{}},
     {"unknown", 32 * kKib, 256 * kKib, 12, false, Tuning{}, wide(Tuning{})},
 };
 
+// How a core is recognised: by the vendor, family and models that CPUID reports; what it is called, and its row above. The compiler's
+// names (__builtin_cpu_is) are not asked: GCC 12 takes a Zen 4 for a Zen 3.
+struct Recognised {
+  const char* vendor;
+  int family, first_model, last_model;
+  const char *name, *core;
+};
+constexpr Recognised kRecognised[] = {
+    {"AuthenticAMD", 23, 0x00, 0x2f, "Zen", "AMD"},
+    {"AuthenticAMD", 23, 0x30, 0xff, "Zen 2", "AMD"},
+    {"AuthenticAMD", 25, 0x10, 0x1f, "Zen 4", "Zen 4"},
+    {"AuthenticAMD", 25, 0x60, 0xaf, "Zen 4", "Zen 4"},
+    {"AuthenticAMD", 25, 0x00, 0x5f, "Zen 3", "Zen 3"},
+    {"AuthenticAMD", 26, 0x00, 0xff, "Zen 5", "AMD"},
+    {"GenuineIntel", 6, 85, 85, "Skylake-X", "Skylake"},
+    {"GenuineIntel", 6, 106, 108, "Ice Lake", "Ice Lake"},
+    {"GenuineIntel", 6, 125, 126, "Ice Lake", "Ice Lake"},
+    {"GenuineIntel", 6, 143, 143, "Sapphire Rapids", "Golden Cove"},
+    {"GenuineIntel", 6, 207, 207, "Emerald Rapids", "Golden Cove"},
+};
+
+const Recognised* recognise(const std::string& vendor, int family, int model) {
+  for (const Recognised& r : kRecognised)
+    if (vendor == r.vendor && family == r.family && model >= r.first_model && model <= r.last_model) return &r;
+  return nullptr;
+}
+
 const char* name_of_this_core() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_is("znver3")) return "Zen 3";
-#if defined(__clang__) ? __clang_major__ >= 16 : __GNUC__ >= 13
-  if (__builtin_cpu_is("znver4")) return "Zen 4";
-#endif
-  if (__builtin_cpu_is("amd")) return "AMD";
-  if (__builtin_cpu_is("icelake-server") || __builtin_cpu_is("icelake-client")) return "Ice Lake";
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid(0, &a, &b, &c, &d)) return "unknown";
+  char vendor[13] = {};
+  std::memcpy(vendor, &b, 4);
+  std::memcpy(vendor + 4, &d, 4);
+  std::memcpy(vendor + 8, &c, 4);
+  if (!__get_cpuid(1, &a, &b, &c, &d)) return "unknown";
+  unsigned family = a >> 8 & 15, model = a >> 4 & 15;
+  if (family == 6 || family == 15) model += (a >> 16 & 15) << 4;
+  if (family == 15) family += a >> 20 & 255;
+  if (const Recognised* found = recognise(vendor, static_cast<int>(family), static_cast<int>(model))) return found->core;
+  return std::strcmp(vendor, "AuthenticAMD") == 0 ? "AMD" : "unknown";
 #elif defined(__aarch64__)
   return "ARM64";
-#endif
+#else
   return "unknown";
+#endif
 }
 
 const Core& find_core(const std::string& name) {
@@ -52,6 +95,11 @@ const Core& find_core(const std::string& name) {
 }  // namespace
 
 const std::vector<Core>& known_cores() { return kCores; }
+
+const char* processor_name(const std::string& vendor, int family, int model) {
+  const Recognised* const found = recognise(vendor, family, model);
+  return found ? found->name : "";
+}
 
 const Core& this_core() {
   static const Core& core = find_core(name_of_this_core());

@@ -30,6 +30,9 @@ struct Core {
 // Every known core; the last one stands for all others.
 const std::vector<Core>& known_cores();
 
+// What a processor's generation is called, from what CPUID and /proc/cpuinfo say; empty where it is not known.
+const char* processor_name(const std::string& vendor, int family, int model);
+
 // The core that this process runs on.
 const Core& this_core();
 

@@ -258,6 +258,8 @@ NB_MODULE(_native, module) {
         return names;
       },
       "The instruction sets this machine can run, narrowest first.");
+  module.def("processor_name", &processor_name, nb::arg("vendor"), nb::arg("family"), nb::arg("model"),
+             "What a processor's generation is called, from the vendor, family and model of /proc/cpuinfo; empty if not known.");
   module.def(
       "tuning",
       [](const std::string& isa) {

@@ -139,7 +139,7 @@ def _memory() -> str:
 
 
 def _engine() -> list[Finding]:
-    from penstock.engine import available_isas, chosen_isa, fma_peak_gflops
+    from penstock.native import available_isas, chosen_isa, fma_peak_gflops, native
 
     try:
         sets, chosen = available_isas(), chosen_isa()
@@ -148,6 +148,7 @@ def _engine() -> list[Finding]:
     peak = fma_peak_gflops(chosen)
     return [
         Finding("engine", "native module", True, f"instruction sets {', '.join(sets)}; in use: {chosen}"),
+        Finding("engine", "tuning", True, f"for {native().CORE} cores (kernels/machine/machine.cpp)"),
         Finding("engine", "one core", True, f"{peak:.0f} GFLOPS in multiply-adds, measured just now"),
     ]
 

@@ -14,19 +14,11 @@ from pathlib import Path
 
 import torch
 
+from penstock.errors import CompileError
+from penstock.native import native
+
 _CPUINFO = Path("/proc/cpuinfo")
 _PACKAGES = ("penstock", "torch", "onnxruntime", "openvino", "nncf", "timm")
-# AMD says "AMD EPYC" in virtual machines, so the core is told by family and model: (family, models, name).
-_AMD = (
-    (23, range(0x00, 0x30), "Zen"),
-    (23, range(0x30, 0x100), "Zen 2"),
-    (25, range(0x00, 0x10), "Zen 3"),
-    (25, range(0x10, 0x20), "Zen 4"),
-    (25, range(0x20, 0x60), "Zen 3"),
-    (25, range(0x60, 0xB0), "Zen 4"),
-    (26, range(0x00, 0x100), "Zen 5"),
-)
-_INTEL = {85: "Skylake-X", 106: "Ice Lake", 108: "Ice Lake", 143: "Sapphire Rapids", 207: "Emerald Rapids"}
 
 
 @dataclass(frozen=True)
@@ -68,12 +60,11 @@ def processor(text: str | None = None) -> Processor:
 
 def _core(fields: dict[str, str]) -> str:
     try:
+        # By number, for some virtual machines say no more than "AMD EPYC".
         family, model = int(fields["cpu family"]), int(fields["model"])
-    except (KeyError, ValueError):
+        return str(native().processor_name(fields.get("vendor_id", ""), family, model))
+    except (KeyError, ValueError, CompileError):
         return ""
-    if fields.get("vendor_id") == "AuthenticAMD":
-        return next((name for number, models, name in _AMD if number == family and model in models), "")
-    return _INTEL.get(model, "") if fields.get("vendor_id") == "GenuineIntel" and family == 6 else ""
 
 
 def usable_cores() -> int:
