@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.pruning.colours import RECIPE, coloured
 from tests.pruning.networks import Chain, images, randomised
 from torch import nn
 
 from penstock.accounting import account
-from penstock.datasets import ImageArrays
 from penstock.engine import compile
 from penstock.errors import PruningError
 from penstock.gating import gated_layers, winner_count
@@ -27,16 +27,6 @@ from penstock.pruning import (
 )
 from penstock.pruning.manidp import ThresholdGate, annealed, cosines, easiness
 from penstock.pruning.rnp import Agent, RuntimePruned, q_loss
-from penstock.training import Recipe
-
-RECIPE = Recipe(epochs=2, batch_size=16, learning_rate=0.02, threads=1)
-
-
-def coloured(count: int = 48) -> ImageArrays:
-    labels = torch.arange(count) % 3
-    pixels = torch.randint(0, 80, (count, 3, 12, 12), dtype=torch.uint8)
-    pixels[torch.arange(count), labels] += 150
-    return ImageArrays(pixels, labels, ("red", "green", "blue"))
 
 
 def runtime_pruned(saving: float = 2.0) -> Skipping:

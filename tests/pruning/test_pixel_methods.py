@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.pruning.colours import RECIPE, coloured
 from tests.pruning.networks import Chain, images, randomised
-from tests.pruning.test_dynamic_methods import RECIPE, coloured
 from torch import Tensor, nn
 
 from penstock.accounting import account

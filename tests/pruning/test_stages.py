@@ -8,23 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.pruning.colours import RECIPE, coloured
 from torch import Tensor, nn
 
-from penstock.datasets import ImageArrays
 from penstock.errors import PruningError, TrainingError
 from penstock.gating import gated_layers, is_gated
 from penstock.pruning import Budget, NetworkSlimming, Plan, Pruned, Stage, prune_in_stages
 from penstock.training import Recipe, Step
-
-DENSE = Recipe(epochs=2, batch_size=16, learning_rate=0.02, threads=1)
-
-
-def data(count: int = 48) -> ImageArrays:
-    """Images whose class is their colour."""
-    labels = torch.arange(count) % 3
-    images = torch.randint(0, 80, (count, 3, 12, 12), dtype=torch.uint8)
-    images[torch.arange(count), labels] += 150
-    return ImageArrays(images, labels, ("red", "green", "blue"))
 
 
 class Small(nn.Module):
@@ -44,11 +34,11 @@ class Small(nn.Module):
 
 def test_rounds_train_cut_and_fine_tune_and_reach_the_budget(tmp_path: Path) -> None:
     seen: list[Stage] = []
-    plan = Plan(Budget(saving=2.0), DENSE, DENSE, rounds=2)
+    plan = Plan(Budget(saving=2.0), RECIPE, RECIPE, rounds=2)
     network = Small()
     first = network.conv1.weight.clone()
     outcome = prune_in_stages(
-        network, NetworkSlimming(), data(), data(30), plan, out=tmp_path, on_stage=seen.append
+        network, NetworkSlimming(), coloured(), coloured(30), plan, out=tmp_path, on_stage=seen.append
     )
     names = [f"round{index}/{stage}" for index in (1, 2) for stage in ("sparse", "cut", "finetune")]
     assert [stage.name for stage in seen] == names == [stage.name for stage in outcome.stages]
@@ -66,7 +56,7 @@ def test_rounds_train_cut_and_fine_tune_and_reach_the_budget(tmp_path: Path) -> 
 
 def test_a_ratio_over_rounds_adds_up() -> None:
     plan = Plan(Budget(ratio=0.5), rounds=3)
-    cuts = prune_in_stages(Small(), NetworkSlimming(), data(), None, plan).cuts
+    cuts = prune_in_stages(Small(), NetworkSlimming(), coloured(), None, plan).cuts
     assert 1 - cuts[-1].channels_after / cuts[0].channels_before == pytest.approx(0.5, abs=0.06)
     assert cuts[0].channels_after > cuts[1].channels_after > cuts[2].channels_after
 
@@ -75,8 +65,8 @@ def test_the_lasso_makes_the_scales_smaller_before_the_cut() -> None:
     def scales(sparsity: float) -> float:
         torch.manual_seed(0)
         stages: list[Stage] = []
-        plan = Plan(Budget(ratio=0.1), DENSE)
-        prune_in_stages(Small(), NetworkSlimming(sparsity), data(), None, plan, on_stage=stages.append)
+        plan = Plan(Budget(ratio=0.1), RECIPE)
+        prune_in_stages(Small(), NetworkSlimming(sparsity), coloured(), None, plan, on_stage=stages.append)
         norms = [m.weight for m in stages[0].network.modules() if isinstance(m, nn.BatchNorm2d)]
         return torch.cat([norm.detach().abs() for norm in norms]).sum().item()
 
@@ -86,7 +76,7 @@ def test_the_lasso_makes_the_scales_smaller_before_the_cut() -> None:
 def test_gates_come_on_top_of_the_smaller_network_and_train_at_their_density() -> None:
     gates = Recipe(epochs=1, batch_size=16, learning_rate=0.02, density=0.6, threads=1)
     plan = Plan(Budget(ratio=0.25), gated=gates)
-    outcome = prune_in_stages(Small(), NetworkSlimming(), data(), data(12), plan)
+    outcome = prune_in_stages(Small(), NetworkSlimming(), coloured(), coloured(12), plan)
     assert outcome.gated is not None
     layers = dict(gated_layers(outcome.gated))
     assert set(layers) == {"conv1", "conv2", "conv3"}
@@ -124,8 +114,8 @@ class Stopper(AbstractContextManager["Stopper"]):
 @pytest.mark.parametrize("steps", [1, 5, 8, 13])
 def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, steps: int) -> None:
     gates = Recipe(epochs=1, batch_size=16, density=0.5, learning_rate=0.02, threads=1).replace(average=0.9)
-    plan = Plan(Budget(ratio=0.4), DENSE, DENSE, gates)
-    images = data()
+    plan = Plan(Budget(ratio=0.4), RECIPE, RECIPE, gates)
+    images = coloured()
 
     def run(out: Path, stop: int | None = None) -> dict[str, Tensor]:
         torch.manual_seed(3)
@@ -151,14 +141,16 @@ def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, steps: in
 
 
 def test_a_folder_started_with_another_plan_is_refused(tmp_path: Path) -> None:
-    prune_in_stages(Small(), NetworkSlimming(), data(), None, Plan(Budget(ratio=0.2)), out=tmp_path)
+    prune_in_stages(Small(), NetworkSlimming(), coloured(), None, Plan(Budget(ratio=0.2)), out=tmp_path)
     with pytest.raises(TrainingError, match=r"budget was .*0\.2.* and is now .*0\.3"):
-        prune_in_stages(Small(), NetworkSlimming(), data(), None, Plan(Budget(ratio=0.3)), out=tmp_path)
+        prune_in_stages(Small(), NetworkSlimming(), coloured(), None, Plan(Budget(ratio=0.3)), out=tmp_path)
     with pytest.raises(TrainingError, match=r"method was .*1e-05.* and is now .*0\.1"):
-        prune_in_stages(Small(), NetworkSlimming(0.1), data(), None, Plan(Budget(ratio=0.2)), out=tmp_path)
+        prune_in_stages(
+            Small(), NetworkSlimming(0.1), coloured(), None, Plan(Budget(ratio=0.2)), out=tmp_path
+        )
     (tmp_path / "plan.json").write_text("[")
     with pytest.raises(TrainingError, match="use another folder"):
-        prune_in_stages(Small(), NetworkSlimming(), data(), None, Plan(Budget(ratio=0.2)), out=tmp_path)
+        prune_in_stages(Small(), NetworkSlimming(), coloured(), None, Plan(Budget(ratio=0.2)), out=tmp_path)
 
 
 def test_rounds_must_be_at_least_one() -> None:
@@ -176,5 +168,5 @@ def test_another_method_joins_with_a_name_and_a_prune() -> None:
         def prune(self, network: nn.Module, example: Tensor, budget: Budget) -> Pruned:
             return NetworkSlimming().prune(network, example, Budget(ratio=0.0))
 
-    outcome = prune_in_stages(Small(), Keep(), data(), None, Plan(Budget(ratio=0.5), sparse=DENSE))
+    outcome = prune_in_stages(Small(), Keep(), coloured(), None, Plan(Budget(ratio=0.5), sparse=RECIPE))
     assert outcome.cuts[0].saving == 1.0
