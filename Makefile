@@ -57,13 +57,20 @@ $(VENV)/.tools: $(BIN)/python
 # machines (make wheels, pip install ./runtime) have them all and are built elsewhere.
 AVX512 := $(shell test -r /proc/cpuinfo && ! grep -qw avx512f /proc/cpuinfo && echo OFF || echo ON)
 
+# A first `make demo` does not optimise the instruction sets that this machine has no use for, which are a third of the
+# compiling. They give the same results, slowly; every other target compiles them as users get them ($(VENV)/.optimised).
+has = $(shell grep -qw $(1) /proc/cpuinfo 2>/dev/null && echo yes)
+UNUSED := $(if $(call has,avx512vl),baseline;avx2,$(if $(call has,avx2),baseline))
+demo: UNOPTIMISED := $(if $(wildcard $(VENV)/.complete),,$(UNUSED))
+
 # The runtime's wheel is compiled while pip fetches and installs torch and everything else: the one keeps the cores busy, the
 # other the network and the disk.
 $(WHEEL): $(VENV)/.tools $(RUNTIME_SOURCES)
 	@rm -rf $(dir $@)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir $(dir $@) \
-		--config-settings=build-dir=$(CURDIR)/build/here --config-settings=cmake.define.PENSTOCK_AVX512=$(AVX512) ./runtime
-	@touch $@
+		--config-settings=build-dir=$(CURDIR)/build/here --config-settings=cmake.define.PENSTOCK_AVX512=$(AVX512) \
+		'--config-settings=cmake.define.PENSTOCK_UNOPTIMISED=$(UNOPTIMISED)' ./runtime
+	@printf %s '$(UNOPTIMISED)' >$@
 
 $(VENV)/.requirements: $(VENV)/.tools pyproject.toml runtime/pyproject.toml constraints.txt tools/requirements.py
 	$(if $(TORCH_INDEX),$(PIP) install --quiet --no-compile --constraint constraints.txt --index-url '$(TORCH_INDEX)' torch)
@@ -73,7 +80,7 @@ $(VENV)/.requirements: $(VENV)/.tools pyproject.toml runtime/pyproject.toml cons
 
 # The runtime comes from this tree, so it is there before penstock asks for it and no index is looked at.
 $(VENV)/.runtime: $(VENV)/.tools $(RUNTIME_SOURCES) pyproject.toml tools/requirements.py
-	@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,--jobs 2) $(WHEEL) $(VENV)/.requirements
+	@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,--jobs 2) 'UNOPTIMISED=$(UNOPTIMISED)' $(WHEEL) $(VENV)/.requirements
 	$(PIP) install --quiet --no-deps --force-reinstall $(dir $(WHEEL))*.whl
 	@touch $@
 
@@ -81,9 +88,13 @@ $(VENV)/.installed: $(VENV)/.runtime $(SOURCES)
 	$(PIP) install --quiet --no-build-isolation --constraint constraints.txt '.[demo]'
 	@touch $@
 
+$(VENV)/.optimised: $(VENV)/.installed
+	@if [ -s $(WHEEL) ]; then rm $(WHEEL) $(VENV)/.runtime && $(MAKE) --no-print-directory $(VENV)/.installed; fi
+	@touch $@
+
 # What tests and benchmarks need besides. Tests turn warnings into errors, those of compiling other people's modules too, so
 # these are compiled beforehand; a few are templates that cannot be.
-$(VENV)/.complete: $(VENV)/.installed pyproject.toml
+$(VENV)/.complete: $(VENV)/.optimised pyproject.toml
 	$(if $(TORCH_INDEX),$(PIP) install --quiet --constraint constraints.txt --index-url '$(TORCH_INDEX)' torchvision)
 	$(PIP) install --quiet --no-build-isolation --constraint constraints.txt '.[dev,compare,timm,tensorboard,serve,ray]'
 	$(BIN)/python -W ignore -m compileall -qq $(VENV)/lib || true
@@ -159,7 +170,7 @@ format: $(VENV)/.complete
 	$(BIN)/clang-format -i $(KERNELS)
 
 clean:
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/.requirements $(VENV)/.runtime $(VENV)/.installed $(VENV)/.complete
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/.requirements $(VENV)/.runtime $(VENV)/.installed $(VENV)/.optimised $(VENV)/.complete
 	find $(wildcard $(CODE)) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean

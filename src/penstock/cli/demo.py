@@ -45,6 +45,7 @@ from penstock.zoo.pretrained import pretrained
 _GATED, _DENSE = "m_cifarnet-cifar10-any", "m_cifarnet-cifar10-dense"
 _SHOWN = 0.5  # the density whose heat maps the report shows
 _PATIENCE = 1.5  # times --seconds on a busy machine, where more would hardly help
+_PICTURED = 400  # images whose skipped channels and maxima the report draws
 _COUNTED = 32  # images whose masks are counted, which are timed, and which calibrate int8
 
 
@@ -158,7 +159,8 @@ def write_report(
     data, gated = networks.images, networks.gated
     chosen = min(measured.rows, key=lambda row: abs((row.density or 1.0) - _SHOWN))
     set_density(gated, chosen.density or 1.0)
-    maps = tuple(skip_maps(gated, data))
+    pictured = data.take(torch.arange(min(_PICTURED, len(data))))
+    maps = tuple(skip_maps(gated, pictured))
     timed = TimedNetwork("gated", scores.gated, measured, scores.gated_int8)
     sweep = measured_curve(timed, scores.dense, "FBS")
     image = preprocess_of(gated, data)(data.images[:1])
@@ -171,7 +173,7 @@ def write_report(
         cards=speed_cards(measured),
         layer_costs=layers,
         memory=memory,
-        networks=[describe_network("M-CifarNet", gated, data, maps, measured=table)],
+        networks=[describe_network("M-CifarNet", gated, pictured, maps, measured=table)],
         costs=[
             PointCost("demo", row.density, row.executed.macs, row.time, row is chosen)
             for row in measured.rows
