@@ -7,6 +7,7 @@
 #endif
 #define PENSTOCK_VEC "machine/vec_avx2.h"
 #define PENSTOCK_CODES "machine/codes_avx2.h"
+#define PENSTOCK_EIGHT_FLOATS  // fit in a register (vec8.h)
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
 #else

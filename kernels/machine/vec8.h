@@ -23,7 +23,8 @@ PENSTOCK_INLINE void store(float* p, Vec v) { __builtin_memcpy(p, &v, sizeof v);
 PENSTOCK_INLINE Vec splat(float x) { return Vec{x, x, x, x, x, x, x, x}; }
 PENSTOCK_INLINE Vec magnitude(Vec v) { return (Vec)((Int)v & 0x7fffffff); }
 PENSTOCK_INLINE Vec choose(Int mask, Vec yes, Vec no) { return (Vec)(((Int)yes & mask) | ((Int)no & ~mask)); }
-#ifdef __AVX__
+// GCC reads a C++ file whole before its target pragmas take effect, so __AVX__ says nothing here; target_<name>.h does.
+#ifdef PENSTOCK_EIGHT_FLOATS
 template <class T, class Operation>
 PENSTOCK_INLINE auto in_registers(T a, T b, Operation operation) {
   return operation(a, b);
