@@ -52,7 +52,7 @@ def test_the_dense_network_stands_beside_it_in_float32_and_int8_each_with_its_ac
 
 def test_the_reports_path_is_the_last_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "demo.html"
-    assert main(["demo", "--out", str(out), *QUICK, "--against", "torch"]) == 0
+    assert main(["demo", "--out", str(out), *QUICK, "--images", "40", "--against", "torch"]) == 0
     printed = capsys.readouterr().out
     assert printed.strip().splitlines()[-1] == str(out.resolve())
     assert "The shipped checkpoint m_cifarnet-cifar10-any" in printed

@@ -236,7 +236,8 @@ def test_random_channels_keeps_as_many_as_filter_pruning_and_goes_by_its_seed_al
     kept = [[one.kept for one in cut.layers] for cut in cuts]
     assert kept[0] == kept[1] != kept[2]
     seen = np.zeros(16)
-    for seed in range(200):
+    for seed in range(67):
         cut = RandomChannels(seed=seed).prune(network, x, Budget(ratio=0.5))
-        seen[list(cut.layers[0].kept)] += 1
-    assert (np.abs(seen / 200 - 0.5) < 0.18).all()  # 5 standard deviations: no channel is favoured
+        for layer in cut.layers[:3]:  # the convolutions
+            seen[list(layer.kept)] += 1
+    assert (np.abs(seen / 201 - 0.5) < 0.18).all()  # 5 standard deviations: no channel is favoured
