@@ -78,14 +78,14 @@ $(VENV)/.requirements: $(VENV)/.tools pyproject.toml runtime/pyproject.toml cons
 	$(PIP) install --quiet --no-compile --constraint constraints.txt --requirement $(VENV)/requirements.txt
 	@touch $@
 
-# The runtime comes from this tree, so it is there before penstock asks for it and no index is looked at.
+# Both packages come from this tree, and $(VENV)/.requirements is all that they need, so no index is looked at.
 $(VENV)/.runtime: $(VENV)/.tools $(RUNTIME_SOURCES) pyproject.toml tools/requirements.py
 	@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,--jobs 2) 'UNOPTIMISED=$(UNOPTIMISED)' $(WHEEL) $(VENV)/.requirements
 	$(PIP) install --quiet --no-deps --force-reinstall $(dir $(WHEEL))*.whl
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.runtime $(SOURCES)
-	$(PIP) install --quiet --no-build-isolation --constraint constraints.txt '.[demo]'
+	$(PIP) install --quiet --no-build-isolation --no-deps .
 	@touch $@
 
 $(VENV)/.optimised: $(VENV)/.installed
