@@ -91,7 +91,7 @@ def test_finetuning_gates_a_trained_network_and_learns_from_it(
     layers = list(gated_layers(find_model(str(tmp_path / "gated"))))
     assert {layer.density for _, layer in layers} == {0.5}
     record = tomllib.loads((tmp_path / "gated" / "run.toml").read_text())
-    assert (record["recipe"]["loss"]["distill"], record["recipe"]["loss"]["label_smoothing"]) == (0.5, 0.0)
+    assert (record["recipe"]["loss"]["distill"], record["recipe"]["loss"]["label_smoothing"]) == (0.7, 0.0)
 
 
 def test_a_run_out_of_time_says_how_it_goes_on_and_a_finished_one_says_so(

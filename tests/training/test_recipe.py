@@ -66,7 +66,7 @@ def test_threads_that_torch_cannot_start_are_refused(threads: Any) -> None:
 def test_the_presets_are_what_they_were_without_parts() -> None:
     assert Recipe().differences(finetune_recipe()).keys() == {
         "epochs", "learning_rate", "label_smoothing", "density", "density_schedule", "anneal_from",
-        "anneal_to", "distill",
+        "anneal_to", "distill", "statistics", "schedule", "average", "choice_noise",
     }  # fmt: skip
     assert Recipe().differences(paper_recipe()).keys() == {
         "epochs", "batch_size", "learning_rate", "schedule", "warmup", "label_smoothing", "crop_padding",

@@ -165,7 +165,7 @@ def finetune(network: nn.Module, budget: Budget, training: Images, data: Images,
     set_density(teacher, 1.0)
     budget.apply(network)
     recipe = finetune_recipe(options.finetune).replace(
-        density=1.0, density_schedule="own", learning_rate=0.01, statistics="winners"
+        density=1.0, density_schedule="own", learning_rate=0.01, choice_noise=0.0
     )
     with TrainingDisplay(recipe.epochs, quiet=options.json) as display:
         folder = options.out / "finetune"

@@ -53,7 +53,7 @@ class Options:
     learning_rate: Annotated[
         float | None, tyro.conf.arg(aliases=("--recipe.learning-rate",), metavar="FLOAT")
     ] = None
-    """Its peak. Default: 0.1, or 0.02 to finetune."""
+    """Its peak. Default: 0.1, or 0.04 to finetune."""
     minutes: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
     """Stop after this many minutes; the same command goes on from there."""
     threads: Annotated[int, tyro.conf.arg(aliases=("--recipe.threads",))] = 0
