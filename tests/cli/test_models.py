@@ -65,7 +65,7 @@ def test_an_own_network_is_trained_and_then_used_by_every_command(
         "1",
     ]
     assert main([*words, "--recipe.batch-size", "400", "--holdout", "200", "--json"]) == 0
-    assert "finished: 1 epochs" in capsys.readouterr().err
+    assert "finished: 1 epoch" in capsys.readouterr().err
     assert main(["evaluate", "run", "--data", "sample", "--images", "20", "--no-engine"]) == 2
     said = capsys.readouterr().err
     assert "--trust-import" in said

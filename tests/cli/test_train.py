@@ -87,7 +87,7 @@ def test_finetuning_gates_a_trained_network_and_learns_from_it(
 ) -> None:
     assert train(images, "m_cifarnet", tmp_path / "dense") == 0
     assert train(images, str(tmp_path / "dense"), tmp_path / "gated", "--preset", "finetune") == 0
-    assert "finished: 1 epochs, test" in capsys.readouterr().err
+    assert "finished: 1 epoch, test" in capsys.readouterr().err
     layers = list(gated_layers(find_model(str(tmp_path / "gated"))))
     assert {layer.density for _, layer in layers} == {0.5}
     record = tomllib.loads((tmp_path / "gated" / "run.toml").read_text())
@@ -104,7 +104,7 @@ def test_a_run_out_of_time_says_how_it_goes_on_and_a_finished_one_says_so(
     assert not (out / "model.safetensors").exists()
     for _ in range(2):
         assert train(images, "m_cifarnet", out) == 0
-        assert "finished: 1 epochs, test" in capsys.readouterr().err
+        assert "finished: 1 epoch, test" in capsys.readouterr().err
     assert train(images, "m_cifarnet", out, "--minutes", "-1") == 2
 
 

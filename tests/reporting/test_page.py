@@ -92,13 +92,13 @@ def test_the_keyboard_alone_sorts_too_and_what_is_missing_stays_last(opened: Any
 
     opened.find_element("css selector", "#points thead th:nth-child(7) button").send_keys(Keys.TAB)
     focused = opened.switch_to.active_element
-    assert focused.text.startswith("ms/image")
+    assert focused.text.startswith("ms, float32")
     focused.send_keys(Keys.ENTER)
     assert texts(opened, "points", 8) == ["1.25", "–", "–", "–", "–"]
     focused.send_keys(Keys.SPACE)
     assert texts(opened, "points", 8)[0] == "1.25"
     said = opened.execute_script("return document.querySelector('#said').textContent")
-    assert said == "ms/image: sorted descending"
+    assert said == "ms, float32: sorted descending"
 
 
 def test_footers_stay_below_whatever_is_sorted(opened: Any) -> None:

@@ -129,4 +129,6 @@ def end_words(result: TrainingResult, recipe: Recipe, options: Options) -> str:
     if not result.finished:
         return f"stopped after {done} of {recipe.epochs} epochs; the same command goes on from here"
     score = f", test {result.score.top1:.2f}%" if result.score is not None else ""
-    return f"finished: {done} epochs{score}; the network is {options.out / CHECKPOINT}"
+    return (
+        f"finished: {done} epoch{'' if done == 1 else 's'}{score}; the network is {options.out / CHECKPOINT}"
+    )

@@ -195,8 +195,8 @@ def points_table(runs: Sequence[Run], baseline: SweepPoint | None, costs: Sequen
         Column("saving", "Fewer MACs", hint="against the baseline; executed where it is known"),
         Column(
             "milliseconds",
-            "ms/image",
-            hint="measured through the engine, the least of many interleaved calls",
+            "ms, float32",
+            hint="of one image, measured through the engine, the least of many interleaved calls",
         ),
     )
     whole = cheapest_count(baseline) if baseline else None
@@ -243,7 +243,9 @@ def runs_table(
         Column("test_top1", "Top-1, %"),
         Column("test_top5", "Top-5, %"),
         Column("macs_executed", "MACs, executed", hint="at the density of the run's own network"),
-        Column("milliseconds", "ms/image", hint="measured through the engine at that density"),
+        Column(
+            "milliseconds", "ms, float32", hint="of one image, measured through the engine at that density"
+        ),
         Column("loss", "Training loss"),
         Column("images_per_second", "Trained, images/s"),
     )

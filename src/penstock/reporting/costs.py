@@ -142,7 +142,7 @@ def layer_table(networks: Sequence[NetworkCost], *, convention: str, name: str =
     saving = (word("Saving"), Cell(""), *_savings(networks), *(Cell("") for _ in timed))
     caption = f"MACs (output channels) a layer, counted by the convention “{convention}”"
     if timed:
-        caption += "; milliseconds of one image, each layer with its gate"
+        caption += "; milliseconds of one image in float32, each layer with its gate"
     return Table(name, caption, tuple(columns), tuple(rows), (total, saving) if networks else ())
 
 

@@ -123,7 +123,7 @@ def rivals_table(setting: Setting, name: str, rows: Sequence[Row]) -> Table:
         Column("saving", "Saving"),
         Column("macs_executed", "MACs (executed)"),
         Column("weights", "Weights"),
-        Column("milliseconds", "ms"),
+        Column("milliseconds", "ms, float32"),
         Column("note", "Note", numeric=False),
     )
     measured = read_times(setting.out / f"{name}-times.json")

@@ -87,7 +87,7 @@ def tradeoff_table(setting: Setting, name: str, points: Sequence[Point]) -> Tabl
         Column("macs_paper", "MACs (paper)"),
         Column("saving", "Saving"),
         Column("macs_executed", "MACs (executed)"),
-        Column("milliseconds", "ms"),
+        Column("milliseconds", "ms, float32"),
         Column("milliseconds_int8", "ms, int8"),
         Column("note", "Note", numeric=False),
     )
