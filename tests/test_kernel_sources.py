@@ -12,6 +12,8 @@ _PROCESSOR = re.compile(
 )
 # Headers without inline functions: others would be compiled for the set of the kernels, and linked anywhere.
 _PLAIN_HEADERS = {"arm_neon.h", "cstddef", "cstdint", "cstring", "immintrin.h"}
+# What GCC defines for -m flags; a pragma's target comes too late for the preprocessor in C++.
+_TARGET_MACRO = re.compile(r"#.*\b__(?:SSE|AVX|FMA|ARM_FEATURE)\w*")
 _LANES = re.compile(r"[lL]anes *(?:[=!]=|[<>]=?) *(?:4|8|16)\b")
 
 
@@ -41,6 +43,10 @@ def test_only_the_table_of_machines_names_a_processor() -> None:
 
 def test_no_kernel_takes_a_number_of_lanes_for_an_instruction_set() -> None:
     assert not _places(_LANES), "ask kWideVectors, kRegisters or a row of the machine"
+
+
+def test_no_source_asks_the_preprocessor_for_an_instruction_set() -> None:
+    assert not _places(_TARGET_MACRO), "let machine/target_<name>.h define what differs"
 
 
 def test_kernels_include_no_header_with_inline_functions() -> None:

@@ -1,4 +1,4 @@
-// How a feature map lies in memory: the one layout every kernel reads and writes.
+// How a feature map in planes lies in memory. Maps of pixels (pixels.h) and of codes (int8/pixels.h) keep the same padding.
 //
 // Only active channels are stored, one plane each, in the order of the tensor's channel list
 // (`list[p]` is the channel that plane p holds; lists are strictly increasing).

@@ -26,13 +26,13 @@ class Options:
     out: Path
     """A folder for the parquet files."""
     density: float | None = None
-    """Without one, the network's own."""
+    """The share of channels to compute. Default: the network's own."""
     workers: int = 0
-    """Side by side; 0 takes one for each core of this machine."""
+    """Processes that classify at the same time; 0 takes one for each core of this machine."""
     address: str = ""
-    """A Ray cluster's; without one, Ray is started on this machine alone."""
+    """The address of a Ray cluster. Default: Ray is started on this machine alone."""
     piece: int = 2000
-    """Images of one parquet file, the step in which it resumes."""
+    """Images in one parquet file. An interrupted run goes on with the first file that is not there."""
     json: bool = False
 
 

@@ -45,8 +45,8 @@ class Options:
     """The side of the photographs at which networks are scored; training grows up to 0.8 of it. Default:
     160."""
     epochs: int | None = None
-    """Where methods are compared: of the training after each cut (default 3). Else of the dense network's
-    training, and the others take shares of it (default 20; 90 is usual for ImageNet)."""
+    """Tables that compare methods train for this many epochs after each cut (default 3). In other tables it
+    is the dense network's training (default 20; 90 is usual for ImageNet), others take shares of it."""
     holdout: int | None = None
     """Training images held out for every choice; the test part is looked at once per final network. Default:
     5,000 of CIFAR-10, else 473."""
