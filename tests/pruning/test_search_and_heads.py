@@ -75,6 +75,7 @@ def test_stages_cover_all_layers_and_auxiliary_losses_are_scaled() -> None:
     assert stages(2, 5) == [[0], [1]]
     assert head_scale(1.0, 2.0) == 0.25
     assert head_scale(0.01, 2.0) == 0.01
+    assert head_scale(2.3, 0.1) == 1.0  # a new head behind a trained network
 
 
 @settings(max_examples=12, deadline=None)

@@ -2,7 +2,7 @@
 
     stages      auxiliary classifiers (norm → ReLU → mean → linear) divide the layers; the last stage ends in
                 the network's own loss. Each stage first trains the whole network on both losses, the
-                auxiliary one scaled by max(0.01, (L_k / L_K)²).
+                auxiliary one scaled by (L_k / L_K)², at least 0.01 and at most 1.
     L(W)      = MSE(output with the chosen inputs, output with all) + λ · cross entropy behind the stage
     greedily    none is chosen; add the inputs j of largest ‖∂L/∂W_j‖_F with their trained weights, then let
                 a few steps of SGD adjust the weights of those chosen; again, until there are enough
@@ -209,8 +209,15 @@ def stages(layers: int, heads: int) -> list[list[int]]:
 
 
 def head_scale(own: float, final: float) -> float:
-    """How much an auxiliary loss L_k counts beside the final one L_K: max(0.01, (L_k / L_K)²)."""
-    return max(0.01, (own / max(final, 1e-6)) ** 2)
+    """How much an auxiliary loss L_k counts beside the final one L_K: (L_k / L_K)², from 0.01 to 1.
+
+    The authors have no upper bound. Their losses fall together from the start; here a new classifier meets a
+    trained network whose own loss is small, and a scale of several hundred would wreck it in a few steps.
+
+    >>> head_scale(own=1.0, final=2.0), head_scale(own=2.3, final=0.1)
+    (0.25, 1.0)
+    """
+    return min(1.0, max(0.01, (own / max(final, 1e-6)) ** 2))
 
 
 def gradient_norms(
