@@ -54,7 +54,7 @@ void plan_rows(ConvPlan& plan, const float* weights) {
   RowsPlan& r = plan.rows;
   const Kind& kind = *kind_of(s);
   const int positions = kind.positions(), phases = kind.stride, size = kind.size;
-  r.weights.allocate(static_cast<std::size_t>(s.out_channels) * positions * s.in_channels * phases * size);
+  r.weights.allocate_shared(static_cast<std::size_t>(s.out_channels) * positions * s.in_channels * phases * size);
   float* to = r.weights.data();
   for (std::ptrdiff_t o = 0; o < s.out_channels; ++o) {
     for (int position = 0; position < positions; ++position) {

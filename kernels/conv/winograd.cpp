@@ -181,7 +181,7 @@ void plan_winograd(ConvPlan& plan, const float* weights) {
   const std::int64_t pairs = std::int64_t{s.in_channels} * s.out_channels;
   const bool fresh = shares(plan) && (tiles <= t.fresh_tiles || pairs >= t.fresh_pairs);
   w.kept = !fresh ? WeightFormat::positions : tile == 2 && pairs >= t.lines_pairs ? WeightFormat::lines : WeightFormat::filters;
-  if (w.kept != WeightFormat::filters) w.weights.allocate(static_cast<std::size_t>(pairs) * groups * 4);
+  if (w.kept != WeightFormat::filters) w.weights.allocate_shared(static_cast<std::size_t>(pairs) * groups * 4);
   if (w.kept == WeightFormat::positions) transform_weights(w, s, weights);
   if (shares(plan)) {
     // Layers with few inputs have small feature maps; their scratch is kept small as well.

@@ -39,6 +39,8 @@ class Loader {
   Quantised quantised(std::int64_t zero, std::int64_t bits) const;
   int index(std::int64_t value, const char* what, bool must_be_written) const;
   const float* weights(std::int64_t offset, std::int64_t count, const char* what) const;
+  // The same on large pages: for rows that every image reads, where the caller's memory has small ones.
+  const float* rows(std::int64_t offset, std::int64_t count, const char* what);
   int number(std::int64_t value, std::int64_t low, std::int64_t high, const char* what) const;
   bool same_size(const Tensor& a, const Tensor& b) const;
   void check_apart(int a, int b, bool may_coincide) const;

@@ -100,6 +100,15 @@ const float* Loader::weights(std::int64_t offset, std::int64_t count, const char
   return program_->weights + offset;
 }
 
+const float* Loader::rows(std::int64_t offset, std::int64_t count, const char* what) {
+  constexpr std::int64_t kFewest = 1 << 14;  // fewer stay in the caches
+  const float* const given = weights(offset, count, what);
+  if (raw_.weights_owner == nullptr || count < kFewest) return given;
+  program_->rows.emplace_back();
+  program_->rows.back().assign(given, static_cast<std::size_t>(count), 0);
+  return program_->rows.back().data();
+}
+
 int Loader::number(std::int64_t value, std::int64_t low, std::int64_t high, const char* what) const {
   check(value >= low && value <= high, std::string(what) + " " + std::to_string(value));
   return static_cast<int>(value);
@@ -214,7 +223,7 @@ void Loader::load_kind(Op& op, Row f, Row p) {
       const std::int64_t area = static_cast<std::int64_t>(in.shape.height) * in.shape.width;
       const std::int64_t features = area * in.channels;
       check(features <= INT_MAX, "too many features");
-      op.weights = weights(p[LinearField::weights], features * at(op.out).channels, "weights");
+      op.weights = rows(p[LinearField::weights], features * at(op.out).channels, "weights");
       op.bias = weights(p[LinearField::bias], at(op.out).channels, "bias");
       // Planes are packed before they are multiplied.
       if (in.layout == Layout::planes) op.scratch.shared = round_to_line(features);

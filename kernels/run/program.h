@@ -132,6 +132,7 @@ struct Program {
   std::vector<Op> ops;
   const float* weights = nullptr;
   std::shared_ptr<const void> weights_owner;
+  std::vector<ConvBuffer> rows;    // copies of rows that gates and linear layers read
   std::vector<int> knob_channels;  // C_out of each gated layer
   int layers = 0;
   int input = -1, output = -1;
@@ -159,6 +160,16 @@ struct PixelScratch {
   std::int64_t factors = 0, shift = 0, sums = 0, first[2] = {}, pieces[2] = {}, total = 0;
 };
 PixelScratch pixel_scratch(const Tensor& result);
+
+// The same of a convolution that adds, and a block of pixels of its own result and of the addend.
+struct SumScratch {
+  PixelScratch lists;
+  std::int64_t own = 0, addend = 0, total = 0;
+};
+SumScratch sum_scratch(const Tensor& result, int blocks);
+
+// Functions that a clamp expresses.
+inline bool is_clamp(Function f) { return f == Function::none || f == Function::relu || f == Function::relu6; }
 
 // The scratch of an operation whose input and result have at most this many active channels.
 OpScratch scratch_for(const Op& op, int most_in, int most_out, int threads);
