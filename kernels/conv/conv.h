@@ -45,6 +45,8 @@ struct ConvShape {
   Layout in_layout = Layout::planes, out_layout = Layout::planes;
   Activation activation = Activation::none;
   float leaky_slope = 0.01f;  // for leaky_relu
+  // Of pixels: another map is added to the result, block by block of pixels (lanes/lanes.h).
+  bool adds = false;
 };
 
 // Depthwise convolutions of pixels look where the map ends; others read zeros beyond it.

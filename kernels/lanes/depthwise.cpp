@@ -4,12 +4,11 @@
 
 #include "conv/plan.h"
 #include "lanes/lanes.h"
+#include "lanes/panels.h"
 
 namespace penstock {
 
 namespace {
-
-int vectors_of(const ConvPlan& plan, int outs) { return (outs + plan.kernels->lanes - 1) / plan.kernels->lanes; }
 
 bool same_lists(const ConvTask& task) {
   return task.in_count == task.out_count && std::equal(task.in_list, task.in_list + task.in_count, task.out_list);
@@ -182,7 +181,7 @@ void plan_depthwise(ConvPlan& plan, const float* weights) {
   DepthwisePlan& d = plan.depthwise;
   const int lanes = plan.kernels->lanes, taps = plan.taps();
   const std::size_t floats = static_cast<std::size_t>(vectors_of(plan, s.out_channels) * lanes) * static_cast<std::size_t>(taps);
-  d.weights.allocate(floats + kPickSlack);
+  d.weights.allocate_shared(floats + kPickSlack);
   std::memset(d.weights.data(), 0, sizeof(float) * (floats + kPickSlack));
   for (int c = 0; c < s.out_channels; ++c)
     for (int t = 0; t < taps; ++t)

@@ -4,16 +4,11 @@
 
 #include "conv/plan.h"
 #include "lanes/lanes.h"
+#include "lanes/panels.h"
 
 namespace penstock {
 
 namespace {
-
-// Panels that `vectors` vectors of outputs form: of 2 vectors, the last of up to 3.
-int panels_of(int vectors) { return std::max(1, vectors / 2); }
-int panel_vectors(int vectors, int panel) { return panel + 1 < panels_of(vectors) ? 2 : vectors - 2 * panel; }
-
-int vectors_of(const ConvPlan& plan, int outs) { return (outs + plan.kernels->lanes - 1) / plan.kernels->lanes; }
 
 // Of all groups.
 int panel_count(const ConvPlan& plan, int out_count) {
@@ -91,15 +86,6 @@ struct Run {
   // Those of the plan, or all that are active.
   const float* weights() const { return dense ? plan.in_lanes.weights.data() : at<float>(lay.weights); }
 };
-
-// Offset of a group's vector `v` among the plan's weights, and the floats from one of its rows to the next.
-void find_vector(const ConvPlan& plan, int group, int v, std::int64_t& from, std::int32_t& step) {
-  const LanesPlan& l = plan.in_lanes;
-  const int lanes = plan.kernels->lanes, panel = std::min(v / 2, l.panels - 1);
-  const std::int64_t rows = static_cast<std::int64_t>(l.taps.size()) * l.in_group;
-  step = panel_vectors(l.vectors, panel) * lanes;
-  from = group * l.group_floats + 2 * panel * rows * lanes + (v - 2 * panel) * lanes;
-}
 
 void set_taps(const Run& run) {
   const ConvShape& s = run.plan.shape;
@@ -222,13 +208,16 @@ LanesFetch fetch_of(const Run& run, int number) {
   if (run.dense || l.blocks > 1) {
     next.from = run.weights() + panel.weights;
     next.rows = static_cast<int>(std::int64_t{panel.vectors} * lanes * panel.in_count * taps / 16);
-  } else if (taps == 1 && l.groups == 1) {
+  } else if (run.plan.shape.in_layout != Layout::planes) {
     const std::int32_t* const first = run.at<std::int32_t>(run.lay.first_piece) + panel.vector;
     next.from = l.weights.data();
     next.pieces = run.at<LanesPiece>(run.lay.pieces) + first[0];
     next.piece_count = first[panel.vectors] - first[0];
-    next.list = run.task.in_list;
-    next.rows = run.task.in_count;
+    next.list = run.task.in_list + panel.in_first;
+    next.rows = panel.in_count;
+    next.taps = taps;
+    next.tap_rows = l.in_group;
+    next.in_base = panel.in_base;
   }
   return next;
 }
@@ -272,7 +261,9 @@ void multiply(const Run& run, int unit, float* thread) {
     std::memset(sums, 0, sizeof(float) * static_cast<std::size_t>(panel.vectors * lanes));
   }
   LanesArgs args = args_of(run);
-  if (unit + 1 < count * l.blocks) args.next = fetch_of(run, (unit + 1) % count);
+  // From the second block on, weights that are few are in L2 already.
+  if (unit + 1 < count * l.blocks && (unit < count || weights_are_far(run.plan))) args.next = fetch_of(run, (unit + 1) % count);
+  args.later = later_rows(run.task, unit, count * l.blocks);
   lanes_kernels(run.plan.machine.isa)
       .multiply(args, panel, weights, static_cast<int>(pieces * block / l.blocks),
                 static_cast<int>(pieces * (block + 1) / l.blocks), sums);
@@ -295,49 +286,6 @@ bool fits(const ConvShape& s) { return !conv_needs_no_halo(s); }
 bool suits(const ConvPlan&) { return true; }
 double cost(const ConvPlan&, int, int) { return 1; }
 
-void plan_lanes(ConvPlan& plan, const float* weights) {
-  const ConvShape& s = plan.shape;
-  LanesPlan& l = plan.in_lanes;
-  const int lanes = plan.kernels->lanes, in = s.in_channels / s.groups, out = s.out_channels / s.groups;
-  int bundle = 1;
-  while (s.groups % (2 * bundle) == 0 && 2 * bundle * out <= lanes) bundle *= 2;
-  l.groups = s.groups / bundle;
-  l.in_group = bundle * in;
-  l.out_group = bundle * out;
-  l.vectors = vectors_of(plan, l.out_group);
-  l.panels = panels_of(l.vectors);
-  const bool planes = s.in_layout == Layout::planes;
-  for (int ky = 0; ky < s.kernel_h; ++ky)
-    for (int kx = 0; kx < s.kernel_w; ++kx)
-      l.taps.push_back(s.input.origin() + static_cast<std::ptrdiff_t>(ky * s.dilation_h - s.pad_h) * s.input.pitch() +
-                       kx * s.dilation_w - s.pad_w);
-  const int taps = plan.taps();
-  l.group_floats = static_cast<std::int64_t>(taps) * l.in_group * l.vectors * lanes;
-  const std::size_t floats = static_cast<std::size_t>(l.groups * l.group_floats);
-  l.weights.allocate(floats + kPickSlack);
-  std::memset(l.weights.data(), 0, sizeof(float) * (floats + kPickSlack));
-  for (int o = 0; o < s.out_channels; ++o) {
-    const int group = o / l.out_group, at = o % l.out_group, first_in = o / out % bundle * in;
-    std::int64_t from;
-    std::int32_t step;
-    find_vector(plan, group, at / lanes, from, step);
-    float* const to = l.weights.data() + from + at % lanes;
-    for (int i = 0; i < in; ++i)
-      for (int t = 0; t < taps; ++t) {
-        const std::int64_t row =
-            planes ? static_cast<std::int64_t>(first_in + i) * taps + t : static_cast<std::int64_t>(t) * l.in_group + first_in + i;
-        to[row * step] = weights[(static_cast<std::int64_t>(o) * in + i) * taps + t];
-      }
-  }
-  l.flat = !planes && taps == 1 && s.stride_h == 1 && s.stride_w == 1 && s.input.halo == 0;
-  const std::int64_t bytes =
-      4 * static_cast<std::int64_t>(planes ? s.in_channels : pixel_floats(s.in_channels)) * s.stride_h * s.stride_w;
-  const std::int64_t pixels = static_cast<std::int64_t>(s.output.height) * s.output.width;
-  const Tuning& t = plan.tuning();
-  const std::int64_t block = std::clamp(t.lanes_block_bytes / bytes, t.lanes_fewest_pixels, t.lanes_most_pixels);
-  l.blocks = static_cast<int>(std::min<std::int64_t>((pixels + block - 1) / block, l.flat ? pixels : s.output.height));
-}
-
 ConvScratchFloats scratch_of(const ConvPlan& plan, int most_in, int most_out) {
   const Scratch some = lay_out(plan, most_in, most_out);
   // Fewer channels than all have their weights gathered.
@@ -359,6 +307,8 @@ int units(const ConvPlan& plan, const ConvTask& task, int stage) {
   if (stage == (gathers ? 2 : 1)) return panel_count(plan, task.out_count) * plan.in_lanes.blocks;
   return 1;
 }
+
+bool fetches_later(const ConvPlan&) { return true; }
 
 void run_lanes(const ConvPlan& plan, const ConvTask& task, int stage, int unit_begin, int unit_end, const ConvScratch& scratch) {
   const Run run(plan, task, scratch.shared);
@@ -389,7 +339,7 @@ const ConvAlgorithm kLanes = {{"lanes", Element::float32, "a result in pixels, a
                               units,
                               run_lanes,
                               nullptr,
-                              nullptr,
+                              fetches_later,
                               nullptr,
                               Layout::pixels};
 

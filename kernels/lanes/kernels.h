@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "conv/kernels.h"
 #include "run/schema.h"
 
 namespace penstock {
@@ -40,13 +41,14 @@ struct LanesOutput {
 };
 
 // Memory that is read next: it is fetched into L2 while something else is multiplied. `rows` cache lines one after the other, or, with
-// pieces, the rows of the weights of inputs list[0], ..., list[rows - 1] that those pieces consist of.
+// pieces, the rows of every tap and of inputs list[0], ..., list[rows - 1] that those pieces consist of.
 struct LanesFetch {
   const float* from;
   const LanesPiece* pieces;
   int piece_count;
   const std::int32_t* list;
-  int rows;
+  int rows, taps;
+  int tap_rows, in_base;  // rows from one tap to the next; the input that row 0 belongs to
 };
 
 struct LanesArgs {
@@ -59,6 +61,7 @@ struct LanesArgs {
   bool whole;       // vectors may be stored whole
   bool fetch_rows;  // each panel reads a part of the input's pixels only, which hardware does not foresee
   LanesFetch next;  // the weights of the panel that comes next
+  LaterRows later;  // what the next layer's gate reads
   LanesOutput out;
 };
 

@@ -21,6 +21,12 @@ bool set_spread(const LanesKernels& kernels, const std::int32_t* from, int from_
 // Every piece begins a vector of `to`, of 4 lanes or more, or lies as far from the one before as a vector of `from`.
 constexpr std::int64_t spread_pieces(int from_count, int to_count) { return (std::int64_t{from_count} + to_count) / 4 + 4; }
 
+// A 1x1 convolution of pixels is computed in blocks of pixels: block b is those from [pixels * b / blocks] on. All its units of a block
+// follow each other in the stage of the products, the last one of a task that asks for no sums.
+int lanes_blocks(const ConvPlan& plan);
+// Whether a convolution can add another map: its pixels, and those of both maps, run on without padding.
+bool lanes_can_add(const ConvShape& shape);
+
 LanesOutput lanes_output(const ConvPlan& plan, const ConvTask& task, const float* gain, const float* offset);
 
 }  // namespace penstock

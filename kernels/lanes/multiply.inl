@@ -5,11 +5,11 @@ namespace PENSTOCK_ISA {
 // Weights of a chunk of inputs and taps stay in L1 while a group of pixels passes: this many floats at most, and at most
 // this many pixels.
 constexpr int kChunkFloats = 4096, kGroupPixels = 96;
-constexpr int kLineFloats = 16;  // of a cache line
 
 // Pixels of a register tile with so many vectors of outputs.
 constexpr int lanes_pixels(int vectors) { return kRegisters == 32 ? (vectors == 3 ? 9 : 14) : (vectors == 3 ? 4 : 6); }
 constexpr int kLanesPixels = lanes_pixels(1);
+constexpr int kBeat = 8;
 
 struct LanesTile {
   const float* input;
@@ -25,6 +25,9 @@ struct LanesTile {
   // Sums of the chunks before and after this one, [pixel][vector]; `begins` and `ends` say that there are none.
   float* partial;
   bool begins, ends;
+  // Cache lines that are fetched for later, so many after every kBeat inputs.
+  const float* const* lines;
+  int line_count, beat_lines;
 };
 
 // The value that a vector of outputs ends as. Curves come later, over what has been stored: registers are scarce here.
@@ -103,23 +106,28 @@ static void lanes_tile(const LanesTile& t) {
   constexpr int kFew = 5, kBases = (P + kFew - 1) / kFew;
   const float* weights = t.weights;
   const std::ptrdiff_t step = t.step;
+  const float* const* line = t.lines;
+  const float* const* const last_line = line + t.line_count;
   for (int tap = 0; tap < t.tap_count; ++tap) {
     const float* bases[kBases];
 #pragma GCC unroll 4
     for (int b = 0; b < kBases; ++b) bases[b] = t.input + t.taps[tap] + b * kFew * step;
+    for (int left = t.run; left > 0; left -= kBeat) {
+      for (int n = t.beat_lines; n > 0 && line < last_line; --n) fetch_far(*line++);
 #pragma GCC unroll 1
-    for (int i = 0; i < t.run; ++i, weights += V * kLanes) {
-      Vec w[V];
+      for (int i = left < kBeat ? left : kBeat; i > 0; --i, weights += V * kLanes) {
+        Vec w[V];
 #pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) w[v] = load(weights + v * kLanes);
+        for (int v = 0; v < V; ++v) w[v] = load(weights + v * kLanes);
 #pragma GCC unroll 16
-      for (int p = 0; p < P; ++p) {
-        const Vec x = splat(bases[p / kFew][p % kFew * step]);
+        for (int p = 0; p < P; ++p) {
+          const Vec x = splat(bases[p / kFew][p % kFew * step]);
 #pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) acc[p][v] = fma(w[v], x, acc[p][v]);
+          for (int v = 0; v < V; ++v) acc[p][v] = fma(w[v], x, acc[p][v]);
+        }
+#pragma GCC unroll 4
+        for (int b = 0; b < kBases; ++b) ++bases[b];
       }
-#pragma GCC unroll 4
-      for (int b = 0; b < kBases; ++b) ++bases[b];
     }
   }
   if (!t.ends) {
@@ -160,29 +168,6 @@ static LanesFunction tile_function(int vectors, int pixels) {
     default: return pick_tile<3>(pixels, std::make_integer_sequence<int, lanes_pixels(3)>());
   }
 }
-
-// Fetches what comes next, evenly over a number of steps.
-struct LanesAhead {
-  const LanesFetch& fetch;
-  int share, row = 0;
-  LanesAhead(const LanesFetch& fetch, int steps) : fetch(fetch), share(fetch.rows / steps + 1) {}
-
-  void advance() {
-    const int end = fetch.rows - row < share ? fetch.rows : row + share;
-    if (fetch.pieces == nullptr) {
-      for (; row < end; ++row) fetch_far(fetch.from + std::ptrdiff_t{row} * kLineFloats);
-      return;
-    }
-    for (int n = 0; n < fetch.piece_count; ++n) {
-      const LanesPiece& piece = fetch.pieces[n];
-      if (n > 0 && piece.from / kLineFloats == fetch.pieces[n - 1].from / kLineFloats) continue;  // the same lines
-      for (int i = row; i < end; ++i)
-        for (int at = 0; at < kPickSpan; at += kLineFloats)
-          fetch_far(fetch.from + piece.from + std::ptrdiff_t{fetch.list[i]} * piece.step + at);
-    }
-    row = end;
-  }
-};
 
 // Pixels that follow each other, cut into register tiles of about the same size. Where a row of a flat map ends, the next one begins.
 struct LanesStrip {
@@ -244,7 +229,10 @@ static void multiply_group(const LanesArgs& a, const LanesPanel& panel, LanesTil
         }
         t.input = strip.from + first * a.step + i;
         t.partial = partial + (first - start) * wide;
-        ahead.advance();
+        t.line_count = ahead.fill();
+        t.lines = ahead.lines();
+        const int beats = t.tap_count * ((t.run + kBeat - 1) / kBeat);
+        t.beat_lines = beats > 0 ? (t.line_count + beats - 1) / beats : 0;
         tile_function(panel.vectors, pixels)(t);
         for (int v = 0; t.ends && curved && v < panel.vectors; ++v)
           bend(t.to, pixels, v, v + 1 < panel.vectors ? kLanes : t.last, out.activation, out.slope,
@@ -276,85 +264,25 @@ static void multiply_panel(const LanesArgs& a, const LanesPanel& panel, const fl
   };
   if (a.flat) {
     const LanesStrip strip = {begin, 0, input + begin * a.step, end - begin, (end - begin + most - 1) / most};
-    LanesAhead ahead(a.next, strip.tiles * chunks.count);
+    LanesAhead ahead(a.next, a.later, strip.tiles * chunks.count);
     return run(strip, ahead);
   }
   const int tiles = (out.width + most - 1) / most, steps = tiles * chunks.count;
-  LanesAhead weights_ahead(a.next, (end - begin) * steps);
+  LanesAhead weights_ahead(a.next, a.later, (end - begin) * steps);
   for (int y = begin; y < end; ++y) {
     const LanesStrip strip = {0, y, input + y * a.row, out.width, tiles};
     if (a.fetch_rows && panel.first == 0) {
       // What the row below reads and this one does not lies behind this one's last window.
       const float* const behind = a.input + y * a.row + t.taps[t.tap_count - 1] + out.width * a.step;
-      const LanesFetch rows = {behind, nullptr, 0, nullptr, static_cast<int>(a.row / kLineFloats)};
-      LanesAhead rows_ahead(rows, steps);
+      LanesFetch rows{};
+      rows.from = behind;
+      rows.rows = static_cast<int>(a.row / kLineFloats);
+      LanesAhead rows_ahead(rows, LaterRows{}, steps);
       run(strip, rows_ahead);
     } else {
       run(strip, weights_ahead);
     }
   }
-}
-
-constexpr int kGatherBatch = 16;
-
-// Rows of one vector, of `count` inputs and one tap; the group's channels begin at `in_base`, and the list goes on to `last`. Rows
-// that come a batch later are fetched.
-template <int N>
-PENSTOCK_INLINE void gather_rows(const LanesGather& g, const LanesPiece* pieces, const std::int32_t* list, int in_base, int count,
-                                 int last, std::ptrdiff_t first_row, std::ptrdiff_t in_rows, float* to, std::ptrdiff_t to_step) {
-  const float* from[N];
-  std::ptrdiff_t step[N];
-  LanePlaces places[N];
-  for (int n = 0; n < N; ++n) {
-    step[n] = pieces[n].step * in_rows;
-    from[n] = g.weights + pieces[n].from + (first_row - in_base * in_rows) * pieces[n].step;
-    places[n] = load_places(pieces[n].places);
-  }
-  for (int i = 0; i < count; ++i, to += to_step) {
-    const std::ptrdiff_t in = list[i], later = list[i + kGatherBatch < last ? i + kGatherBatch : last];
-    Vec v = pick(from[0] + in * step[0], places[0]);
-    fetch_near(from[0] + later * step[0]);
-    for (int n = 1; n < N; ++n) {
-      v = v + pick(from[n] + in * step[n], places[n]);
-      fetch_near(from[n] + later * step[n]);
-    }
-    store(to, v);
-  }
-}
-
-static void gather_panel(const LanesGather& g, const LanesPanel& panel, float* to) {
-  const std::int32_t* const list = g.in_list + panel.in_first;
-  const std::ptrdiff_t wide = std::ptrdiff_t{panel.vectors} * kLanes;
-  // Rows are [tap][input], or for planes [input][tap].
-  const std::ptrdiff_t tap_step = g.planes ? wide : wide * panel.in_count, in_step = g.planes ? wide * g.taps : wide;
-  const std::ptrdiff_t in_rows = g.planes ? g.taps : 1, tap_rows = g.planes ? 1 : g.in_channels;
-  for (int tap = 0; tap < g.taps; ++tap)
-    for (int i = 0; i < panel.in_count; i += kGatherBatch) {
-      const int count = panel.in_count - i < kGatherBatch ? panel.in_count - i : kGatherBatch;
-      for (int v = 0; v < panel.vectors; ++v) {
-        const std::int32_t begin = g.first_piece[panel.vector + v], n = g.first_piece[panel.vector + v + 1] - begin;
-        const LanesPiece* const pieces = g.pieces + begin;
-        float* const at = to + tap * tap_step + i * in_step + v * kLanes;
-        const std::ptrdiff_t row = tap * tap_rows;
-        const int last = panel.in_count - 1 - i;
-        switch (n) {
-          case 0:
-            for (int k = 0; k < count; ++k) store(at + k * in_step, zero());
-            break;
-          case 1: gather_rows<1>(g, pieces, list + i, panel.in_base, count, last, row, in_rows, at, in_step); break;
-          case 2: gather_rows<2>(g, pieces, list + i, panel.in_base, count, last, row, in_rows, at, in_step); break;
-          case 3: gather_rows<3>(g, pieces, list + i, panel.in_base, count, last, row, in_rows, at, in_step); break;
-          default:
-            gather_rows<3>(g, pieces, list + i, panel.in_base, count, last, row, in_rows, at, in_step);
-            for (int more = 3; more < n; ++more)
-              for (int k = 0; k < count; ++k) {
-                const LanesPiece& p = pieces[more];
-                const float* const from = g.weights + p.from + (row + (list[i + k] - panel.in_base) * in_rows) * p.step;
-                store(at + k * in_step, load(at + k * in_step) + pick(from, load_places(p.places)));
-              }
-        }
-      }
-    }
 }
 
 }  // namespace PENSTOCK_ISA

@@ -4,7 +4,11 @@
 
 #include "conv/curves.inl"
 
+#include "lanes/ahead.inl"
+
 #include "lanes/multiply.inl"
+
+#include "lanes/gather.inl"
 
 #include "lanes/depthwise.inl"
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "lanes/lanes.h"
 #include "run/cores.h"
 #include "run/loader.h"
 
@@ -76,7 +77,7 @@ void Loader::load_conv(Op& op, Row f, Row p) {
     int& channels = program_->knob_channels[static_cast<std::size_t>(op.knob)];
     check(channels == 0, "two convolutions share one gate");
     channels = out.channels;
-    op.phi = weights(p[ConvField::phi], static_cast<std::int64_t>(in.channels) * out.channels, "phi");
+    op.phi = rows(p[ConvField::phi], static_cast<std::int64_t>(in.channels) * out.channels, "phi");
     load_levels(op, p[ConvField::levels], p[ConvField::rho]);
     if (f[OpField::kind] == static_cast<std::int64_t>(OpKind::threshold_conv)) load_threshold(op, p[ConvField::rho]);
     op.summary = static_cast<Summary>(number(p[ConvField::summary], 0, kSummaryCount - 1, "summary"));
@@ -86,8 +87,11 @@ void Loader::load_conv(Op& op, Row f, Row p) {
   op.in2 = f[OpField::in2] == -1 ? -1 : index(f[OpField::in2], "second input", true);
   op.after = static_cast<Function>(number(p[ConvField::after], 0, kFunctionCount - 1, "function after the addition"));
   if (op.in2 >= 0) {
-    check(!out.is_pixels(), "a convolution of pixels adds nothing");
+    s.adds = out.is_pixels();
+    check(!s.adds || lanes_can_add(s), "a convolution of pixels adds if it is 1x1, of stride 1 and without padding");
+    check(!s.adds || is_clamp(op.after), "the function after a sum of pixels is a clamp");
     const Tensor& skip = at(op.in2);
+    check(skip.layout == out.layout, "the addend has another layout");
     check(same_size(skip, out) && skip.channels == out.channels && skip.shape.halo == out.shape.halo,
           "the addend has another size");
     check(keeps_zero(op.after), "function must keep zero");
@@ -112,7 +116,7 @@ void Loader::load_conv(Op& op, Row f, Row p) {
       return later.scratch.shared <= kMaxTensorFloats ? "" : "scratch too large";
     });
   }
-  if (op.in2 >= 0) {
+  if (op.in2 >= 0 && !s.adds) {
     op.after_slope = op.eps;
     op.chunk = static_cast<int>(
         std::clamp<std::int64_t>(program_->machine.tuning.add_chunk_floats / out.step() / 12 * 12, 12, out.channels + 11));
@@ -122,6 +126,7 @@ void Loader::load_conv(Op& op, Row f, Row p) {
     std::string why;
     later.plan = plan_conv(s, kernel, bias, program_->machine, as_record<ConvAlgorithm>(given), why);
     if (later.plan == nullptr) return why;
+    if (s.adds) later.scratch.chunk = sum_scratch(at(later.out), lanes_blocks(*later.plan)).total;
     later.scratch = scratch_for(later, at(later.in).channels, at(later.out).channels, 1);
     return later.scratch.shared + later.scratch.thread <= kMaxTensorFloats ? "" : "scratch too large";
   });

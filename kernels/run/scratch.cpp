@@ -37,6 +37,17 @@ PixelScratch pixel_scratch(const Tensor& result) {
   return lay;
 }
 
+SumScratch sum_scratch(const Tensor& result, int blocks) {
+  const std::int64_t pixels = (std::int64_t{result.shape.height} * result.shape.width + blocks - 1) / blocks;
+  const std::int64_t block = round_to_line(pixels * pixel_floats(result.channels) + kVectorSlack);
+  SumScratch lay;
+  lay.lists = pixel_scratch(result);
+  lay.own = lay.lists.total;
+  lay.addend = lay.own + block;
+  lay.total = lay.addend + block;
+  return lay;
+}
+
 OpScratch scratch_for(const Op& op, int most_in, int most_out, int threads) {
   if (op.kind != OpKind::conv) return op.scratch;
   if (op.int8)

@@ -194,25 +194,23 @@ int Runtime::Walk::choose_winners(const Op& op, const Live& in, int wanted, std:
 }
 
 void Runtime::Walk::run_task(const Op& op, const ConvTask& task) {
-  const ConvPlan& plan = *op.plan;
+  const int stages = conv_stages(*op.plan, task);
+  for (int stage = 0; stage < stages; ++stage) run_stage(op, task, stage, 0, conv_units(*op.plan, task, stage));
+}
+
+void Runtime::Walk::run_stage(const Op& op, const ConvTask& task, int stage, int first, int last) {
   float* const shared = scratch(op);
   const OpScratch& floats = placement_.scratch[number_of(op)];
   float* const thread = shared + floats.shared;
-  const int stages = conv_stages(plan, task);
-  for (int stage = 0; stage < stages; ++stage) {
-    const int units = conv_units(plan, task, stage);
-    if (team_ == nullptr || units < 2) {
-      run_conv(plan, task, stage, 0, units, ConvScratch{shared, thread});
-      continue;
-    }
-    // Small pieces at the end even out what the threads take.
-    const int parts = std::min(units, 8 * team_->threads());
-    team_->run(parts, [&](int part, int member) {
-      const int begin = static_cast<int>(static_cast<std::int64_t>(units) * part / parts);
-      const int end = static_cast<int>(static_cast<std::int64_t>(units) * (part + 1) / parts);
-      run_conv(plan, task, stage, begin, end, ConvScratch{shared, thread + member * floats.thread});
-    });
-  }
+  const int units = last - first;
+  if (team_ == nullptr || units < 2) return run_conv(*op.plan, task, stage, first, last, ConvScratch{shared, thread});
+  // Small pieces at the end even out what the threads take.
+  const int parts = std::min(units, 8 * team_->threads());
+  team_->run(parts, [&](int part, int member) {
+    const int begin = first + static_cast<int>(static_cast<std::int64_t>(units) * part / parts);
+    const int end = first + static_cast<int>(static_cast<std::int64_t>(units) * (part + 1) / parts);
+    run_conv(*op.plan, task, stage, begin, end, ConvScratch{shared, thread + member * floats.thread});
+  });
 }
 
 bool Runtime::Walk::choose_outputs(const Op& op, std::int32_t* winners, Outputs& outputs) {
@@ -261,7 +259,8 @@ bool Runtime::Walk::conv(const Op& op) {
   decide_conv(*op.plan, task);
   if (algorithms_ && op.layer >= 0) algorithms_[op.layer] = algorithm_number(*task.algorithm);
   if (op.in2 >= 0) {
-    conv_add(op, task);
+    if (t.is_pixels()) conv_add_pixels(op, task);
+    else conv_add(op, task);
     return true;
   }
   out.list = list;
@@ -272,6 +271,11 @@ bool Runtime::Walk::conv(const Op& op) {
     // The sums come with the results where the next gate asks for means of magnitudes.
     const bool sums = runtime_.wanted_summaries_[static_cast<std::size_t>(op.out)] == static_cast<int>(Summary::l1);
     if (sums) task.sums = &summary(op.out, 0);
+    add_upcoming(op, task);
+    // More would drive out of L2 what this convolution reads itself.
+    const std::int64_t most = program_.machine.core->l2_bytes / 16;
+    if (task.later_floats > 0)
+      task.later_count = static_cast<int>(std::min<std::int64_t>(task.later_count, most / task.later_floats));
     run_task(op, task);
     if (!sums) return true;
     const float area = static_cast<float>(std::int64_t{t.shape.height} * t.shape.width);

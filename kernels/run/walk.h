@@ -140,9 +140,12 @@ class Runtime::Walk {
   void start_codes(int t);
   void take_sums(int t);
   void conv_add(const Op& op, const ConvTask& task);
+  void conv_add_pixels(const Op& op, ConvTask& task);
   void add_upcoming(const Op& op, ConvTask& task);
   void add_upcoming_codes(const Op& op, Int8Task& task);
   void run_task(const Op& op, const ConvTask& task);
+  // Units [begin, end) of a stage.
+  void run_stage(const Op& op, const ConvTask& task, int stage, int begin, int end);
   std::size_t number_of(const Op& op) const { return static_cast<std::size_t>(&op - program_.ops.data()); }
   float* scratch(const Op& op) { return context_.arena.data() + placement_.scratch_offsets[number_of(op)]; }
   // -1: the saliencies are not finite.

@@ -9,9 +9,6 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Functions that a clamp expresses.
-bool is_clamp(Function f) { return f == Function::none || f == Function::relu || f == Function::relu6; }
-
 }  // namespace
 
 bool Runtime::Walk::takes_pixels(const Op& op) const {

@@ -106,6 +106,52 @@ def test_mobilenets_blocks_equal_the_masked_network_at_every_density(density: fl
     assert_agreement(network, engine_of(network, images), images)
 
 
+class Bottleneck(nn.Module):
+    """ResNet-50's block, with a convolution in the shortcut where the channels change."""
+
+    def __init__(self, channels: int, out: int, function: nn.Module) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, 8, 1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Conv2d(8, out, 1),
+            nn.BatchNorm2d(out),
+        )
+        norm = nn.BatchNorm2d(out)
+        self.shortcut = nn.Sequential(nn.Conv2d(channels, out, 1), norm) if channels != out else nn.Identity()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.function(self.body(x) + self.shortcut(x))
+        return result
+
+
+@pytest.mark.parametrize("isa", engines.available_isas())
+@pytest.mark.parametrize("density", [1.0, 0.6, 0.2])
+def test_sums_at_the_end_of_a_convolution_equal_the_masked_network(
+    density: float, isa: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_ISA", isa)
+    torch.manual_seed(2)
+    images = torch.randn(2, 3, 25, 23)
+    functions = (nn.ReLU(), nn.ReLU6(), nn.Identity(), nn.ReLU())
+    blocks = [Bottleneck(12 if place == 0 else 70, 70, one) for place, one in enumerate(functions)]
+    network = nn.Sequential(nn.Conv2d(3, 12, 1), nn.ReLU(), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    network = enliven(add_gates(randomise(network), images), images)
+    set_density(network, {name: density for name, _ in gated_layers(network)})
+    steps, _ = build_program(network, images, layouts="pixels")
+    sums = [step for step in steps.steps if isinstance(step, Conv) and len(step.inputs) == 2]
+    assert len(sums) == len(blocks)
+    engine = engine_of(network, images)
+    assert_agreement(network, engine, images)
+    shared = engine_of(network, images, threads=3)
+    np.testing.assert_array_equal(engine(images).numpy(), shared(images).numpy())
+
+
 def layouts_of(network: nn.Module, images: Tensor) -> tuple[Network, list[bool]]:
     steps, _ = build_program(network.eval(), images)
     return steps, [steps.values[s.output].in_pixels for s in steps.steps if isinstance(s, Conv)]

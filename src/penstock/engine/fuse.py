@@ -26,6 +26,8 @@ from penstock.engine.steps import (
     Step,
 )
 
+_CLAMPS = ("none", "relu", "relu6")
+
 
 def fuse(network: Network) -> Network:
     """Apply every rule, in place, and return the network."""
@@ -146,9 +148,11 @@ def _affine_shift(shift: Floats | None, step: Affine) -> Floats | None:
 def foldable_sums(network: Network) -> list[Add]:
     """Sums that a 1×1 convolution could do itself, those of the largest maps first.
 
-    A convolution that adds needs no room for its own result, but is computed a few planes at a time, which is
-    slower; so this is for sums that do not fit otherwise. Larger kernels are left out: a Winograd transform
-    of the input would be done again for each of those pieces.
+    A convolution that adds needs no room for its own result. In planes it is computed a few planes at a time,
+    which is slower; so there this is for sums that do not fit otherwise. Larger kernels are left out: a
+    Winograd transform of the input would be done again for each of those pieces. In pixels it is computed a
+    block of pixels at a time, which is faster where maps do not fit into the second-level cache
+    (`penstock.engine.lanes`).
     """
     sums = [
         step for step in network.steps if isinstance(step, Add) and _adding_conv(network, step) is not None
@@ -171,7 +175,7 @@ def fold_sum(network: Network, sum_: Add) -> None:
 def _adding_conv(network: Network, sum_: Add) -> tuple[Conv, int] | None:
     """The convolution that may take over a sum, and the value it has to add."""
     result = network.values[sum_.output]
-    if sum_.inputs[0] == sum_.inputs[1] or result.area == 1 or result.in_pixels:
+    if sum_.inputs[0] == sum_.inputs[1] or result.area == 1:
         return None
     readers = network.readers()
     producers = {step.output: step for step in network.steps}
@@ -180,9 +184,22 @@ def _adding_conv(network: Network, sum_: Add) -> tuple[Conv, int] | None:
         alone = isinstance(conv, Conv) and len(conv.inputs) == 1 and len(readers[own]) == 1
         if network.values[own].filled or network.values[skip].filled:
             continue  # a convolution that adds knows zeros only
-        if alone and isinstance(conv, Conv) and conv.weights.shape[2:] == (1, 1):
+        if not alone or not isinstance(conv, Conv) or conv.weights.shape[2:] != (1, 1):
+            continue
+        if not result.in_pixels or _adds_pixels(network, conv, skip, sum_):
             return conv, skip
     return None
+
+
+def _adds_pixels(network: Network, conv: Conv, skip: int, sum_: Add) -> bool:
+    """Whether a convolution can add in pixels: it passes pixel by pixel, and no map has padding."""
+    maps = [network.values[value] for value in (conv.inputs[0], conv.output, skip, sum_.output)]
+    plain = conv.stride == (1, 1) and conv.padding == (0, 0) and conv.groups == 1
+    if not plain or sum_.function.name not in _CLAMPS or not all(one.in_pixels for one in maps):
+        return False
+    readers = network.readers()
+    kept = [reader for value in (conv.inputs[0], skip, sum_.output) for reader in readers[value]]
+    return not any(isinstance(step, Conv) and step is not conv and max(step.padding) > 0 for step in kept)
 
 
 def _pack_vectors(network: Network) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from penstock.engine.cut import Graph
+from penstock.engine.fuse import fold_sum, foldable_sums
 from penstock.engine.steps import (
     AdaptivePool,
     Add,
@@ -68,6 +69,10 @@ def choose_layouts(network: Network, layouts: Layouts = "cheapest") -> None:
             step.inputs[place] = twins[source]
         steps.append(step)
     network.steps = steps
+    for sum_ in foldable_sums(network):
+        value = network.values[sum_.output]
+        if value.in_pixels and value.area > _LARGE:
+            fold_sum(network, sum_)
 
 
 def is_depthwise(step: Conv, channels: int) -> bool:

@@ -95,7 +95,7 @@ def _share(network: Network, last_read: dict[int, int]) -> dict[int, int]:
             continue
         home[step.output] = step.output
         source = _overwrites(step)
-        if source is not None and last_read[source] == number and _alike(network, source, step.output):
+        if source is not None and last_read[source] == number and _alike(network, source, step):
             home[step.output] = home[source]
     return home
 
@@ -109,9 +109,11 @@ def _overwrites(step: Step) -> int | None:
     return None
 
 
-def _alike(network: Network, first: int, second: int) -> bool:
-    a, b = network.values[first], network.values[second]
-    if a.codes is not None or b.codes is not None or a.in_pixels or b.in_pixels:
+def _alike(network: Network, source: int, step: Step) -> bool:
+    a, b = network.values[source], network.values[step.output]
+    if a.codes is not None or b.codes is not None:
+        return False
+    if (a.in_pixels or b.in_pixels) and not isinstance(step, Conv):
         return False
     return (a.layout, a.halo, a.channels) == (b.layout, b.halo, b.channels)
 
