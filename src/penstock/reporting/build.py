@@ -243,9 +243,7 @@ def runs_table(
         Column("test_top1", "Top-1, %"),
         Column("test_top5", "Top-5, %"),
         Column("macs_executed", "MACs, executed", hint="at the density of the run's own network"),
-        Column(
-            "milliseconds", "ms, float32", hint="of one image, measured through the engine at that density"
-        ),
+        Column("milliseconds", "ms, float32", hint="of one image, in the engine, at that density"),
         Column("loss", "Training loss"),
         Column("images_per_second", "Trained, images/s"),
     )
