@@ -98,6 +98,10 @@ static Int8Finish finish_of(const Int8Run& run, int member) {
   f.sums = reinterpret_cast<std::int32_t*>(run.mine(member) + lay.sums);
   f.has_init = s.in.zero != 0 || run.task.constants != nullptr;
   set_limits(f, s.function, s.slope, s.out);
+#if defined(PENSTOCK_VEC_AVX2) || defined(PENSTOCK_VEC_AVX512)
+  const BoundTerm terms[] = {{f.mul, static_cast<float>(run.plan.sum_bound)}, {f.add, 1.0f}};
+  f.stays_whole = stays_whole(terms, 2, lay.vectors);
+#endif
   return f;
 }
 

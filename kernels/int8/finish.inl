@@ -61,31 +61,76 @@ PENSTOCK_INLINE void finish_vector(const Int8Finish& f, int vector, const std::i
 }
 
 #if defined(PENSTOCK_VEC_AVX2) || defined(PENSTOCK_VEC_AVX512)
+// Whether every result stays, before it is clamped, where rounding to whole numbers cannot overflow: then results may be rounded
+// first and clamped as words. `terms` holds `count` pairs of a factor's array and the largest magnitude that it multiplies.
+struct BoundTerm {
+  const float* factors;
+  float most;
+};
+PENSTOCK_INLINE bool stays_whole(const BoundTerm* terms, int count, int vectors) {
+  // Magnitudes compare as their bits do, and the bits of infinity and NaN are larger than any.
+  const Int limit = (Int)splat(1073741824.0f);
+  Int bad = Int{};
+  for (int v = 0; v < vectors; ++v) {
+    Vec most = splat(0.0f);
+    for (int t = 0; t < count; ++t) most = most + magnitude(load(terms[t].factors + v * kLanes)) * splat(terms[t].most);
+    bad |= (Int)((Int)most >= limit);
+  }
+  for (int i = 0; i < kLanes; ++i)
+    if (bad[i]) return false;
+  return true;
+}
+
+// Rounded results as words, two vectors in each: clamped, summed, and turned into codes.
+template <Ending kEnding>
+struct WordEnding {
+  const Half low, high, zero;
+  explicit WordEnding(const Int8Finish& f)
+      : low(splat_word(static_cast<int>(f.low))), high(splat_word(to_whole(splat(f.high))[0])), zero(splat_word(f.zero)) {}
+  __attribute__((always_inline)) Half operator()(Half words, Half& total) const {
+    const Half v = within(words, low, high);
+    total += kEnding == Ending::rectified ? v : word_magnitudes(v);
+    return v + zero;
+  }
+};
+constexpr int kWordPixels = 256;  // whose sum a word without a sign holds
+
+template <int kVectors>
+PENSTOCK_INLINE void add_words(const Half* totals, std::int32_t* sums) {
+  for (int j = 0; j < kVectors; ++j) {
+    const Int total = j % 2 == 0 ? first_words(totals[j / 2]) : second_words(totals[j / 2]);
+    store(sums + j * kLanes, load<Int>(sums + j * kLanes) + total);
+  }
+}
+
 // As finish_block below, for functions that are a clamp.
 template <Ending kEnding, bool kInit, int kVectors>
 static void finish_pixels(const Int8Finish& f, int vector, const std::int32_t* sums, int count, std::uint8_t* const* targets,
                           std::ptrdiff_t offset, int room) {
+  constexpr int kPairs = (kVectors + 1) / 2;
   Vec mul[kVectors], add[kVectors];
-  Int total[kVectors];
   for (int j = 0; j < kVectors; ++j) {
     mul[j] = load(f.mul + (vector + j) * kLanes);
     add[j] = load(f.add + (vector + j) * kLanes);
-    total[j] = load<Int>(f.sums + (vector + j) * kLanes);
   }
-  const Int zero = Int{} + f.zero;
-  for (int i = 0; i < count; ++i, sums += kVectors * kLanes) {
-    Int codes[kVectors];
+  const WordEnding<kEnding> end(f);
+  for (int first = 0; first < count; first += kWordPixels) {
+    Half totals[kPairs] = {};
+    for (int i = first; i < std::min(count, first + kWordPixels); ++i, sums += kVectors * kLanes) {
+      Int whole[2 * kPairs] = {};
 #pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) {
-      Int sum = load<Int>(sums + j * kLanes);
-      if constexpr (kInit) sum += load<Int>(f.init + (vector + j) * kLanes);
-      const Int v = quantise<kEnding>(f, to_float(sum) * mul[j] + add[j]);
-      total[j] += kEnding == Ending::rectified ? v : magnitude(v);
-      codes[j] = v + zero;
+      for (int j = 0; j < kVectors; ++j) {
+        Int sum = load<Int>(sums + j * kLanes);
+        if constexpr (kInit) sum += load<Int>(f.init + (vector + j) * kLanes);
+        whole[j] = to_whole(to_float(sum) * mul[j] + add[j]);
+      }
+      Half words[kPairs];
+#pragma GCC unroll 2
+      for (int j = 0; j < kPairs; ++j) words[j] = end(join_words(whole[2 * j], whole[2 * j + 1]), totals[j]);
+      store_words<kVectors>(targets[i] + offset, words, room);
     }
-    store_codes<kVectors>(targets[i] + offset, codes, room);
+    add_words<kVectors>(totals, f.sums + vector * kLanes);
   }
-  for (int j = 0; j < kVectors; ++j) store(f.sums + (vector + j) * kLanes, total[j]);
 }
 
 using FinishPixels = void (*)(const Int8Finish&, int, const std::int32_t*, int, std::uint8_t* const*, std::ptrdiff_t, int);
@@ -106,7 +151,7 @@ PENSTOCK_INLINE void finish_block(const Int8Finish& f, int vector, int vectors, 
                                   std::uint8_t* const* targets, std::ptrdiff_t offset, int room) {
 #if defined(PENSTOCK_VEC_AVX2) || defined(PENSTOCK_VEC_AVX512)
   const Ending ending = ending_of(f);
-  if (ending != Ending::shaped) {
+  if (ending != Ending::shaped && f.stays_whole) {
     const FinishPixels run = ending == Ending::rectified ? (f.has_init ? finish_pixels_of<Ending::rectified, true>(vectors)
                                                                        : finish_pixels_of<Ending::rectified, false>(vectors))
                                                          : (f.has_init ? finish_pixels_of<Ending::clamped, true>(vectors)

@@ -40,22 +40,27 @@ struct Rows {
   std::uint64_t mask;
 };
 
-// Quads: 64 bytes for each tap, `step` bytes apart.
+// A vector of 16 active outputs: its windows, and where its gathered weights go.
+struct VectorWindows {
+  int first, count;
+  std::uint8_t* to;
+  std::ptrdiff_t input_step;  // bytes from one pair or quad of inputs to the next
+  std::ptrdiff_t step;        // bytes from one tap or position to the next
+};
+
+// Some quads of one tap: 64 bytes.
 template <int kWindows>
-static void gather_quads(const Window* windows, int count, const Rows& rows, std::ptrdiff_t row, int taps, std::uint8_t* to,
-                         std::ptrdiff_t step) {
+PENSTOCK_INLINE void gather_quad(const Window* windows, int count, const Rows& rows, std::ptrdiff_t tap, std::uint8_t* to) {
   const int n = kWindows > 0 ? kWindows : count;
-  for (std::ptrdiff_t t = 0; t < taps; ++t, to += step) {
-    __m512i quads = _mm512_setzero_si512();
-    for (int w = 0; w < n; ++w) {
-      const std::ptrdiff_t at = windows[w].from + t * row;
-      const __m512i found =
-          _mm512_maskz_permutex2var_epi8(windows[w].quad_mask & rows.mask, two_rows(rows.at[0] + at, rows.at[1] + at),
-                                         load<__m512i>(windows[w].quads), two_rows(rows.at[2] + at, rows.at[3] + at));
-      quads = w == 0 ? found : _mm512_or_si512(quads, found);
-    }
-    store(to, quads);
+  __m512i quads = _mm512_setzero_si512();
+  for (int w = 0; w < n; ++w) {
+    const std::ptrdiff_t at = windows[w].from + tap;
+    const __m512i found =
+        _mm512_maskz_permutex2var_epi8(windows[w].quad_mask & rows.mask, two_rows(rows.at[0] + at, rows.at[1] + at),
+                                       load<__m512i>(windows[w].quads), two_rows(rows.at[2] + at, rows.at[3] + at));
+    quads = w == 0 ? found : _mm512_or_si512(quads, found);
   }
+  store(to, quads);
 }
 
 // Pairs of a 3x3 layer: transformed to 36 positions, `step` bytes apart.
@@ -104,37 +109,58 @@ static void gather(const Int8Run& run, int number, int begin, int end, bool with
   };
   const Panels panels(group.out_count, kLanes, kMostVectors);
   to += group.weights;
-  for (int p = 0; p < panels.n; ++p) {
-    const int v0 = panels.first(p), vectors = panels.first(p + 1) - v0;
-    const std::ptrdiff_t step = with_transform ? filter_position_bytes(groups, vectors, kLanes)
-                                               : static_cast<std::ptrdiff_t>(groups) * vectors * kGroupBytes;
-    const std::ptrdiff_t panel =
-        with_transform ? panel_filters(v0, p, groups) : static_cast<std::ptrdiff_t>(v0) * taps * groups * kGroupBytes;
-    Window windows[kMostVectors][kLanes];
-    int counts[kMostVectors];
-    for (int j = 0; j < vectors; ++j)
-      counts[j] = make_windows(run.task.out_list, group.out_begin + (v0 + j) * kLanes,
-                               std::min(kLanes, group.out_count - (v0 + j) * kLanes), first_output, windows[j]);
-    const int first = windows[0][0].from, last = windows[vectors - 1][counts[vectors - 1] - 1].from + 32;
+  // As many vectors of outputs at a time as there is room for windows.
+  constexpr int kWindows = 96;
+  Window windows[kWindows];
+  VectorWindows vectors[kWindows];
+  for (int vector = 0, panel = 0; vector < panels.vectors;) {
+    int count = 0, used = 0;
+    for (; vector < panels.vectors && used + kLanes <= kWindows; ++vector, ++count) {
+      while (vector >= panels.first(panel + 1)) ++panel;
+      const int v0 = panels.first(panel), width = panels.first(panel + 1) - v0;
+      VectorWindows& v = vectors[count];
+      v.first = used;
+      v.count = make_windows(run.task.out_list, group.out_begin + vector * kLanes,
+                             std::min(kLanes, group.out_count - vector * kLanes), first_output, windows + used);
+      used += v.count;
+      v.step =
+          with_transform ? filter_position_bytes(groups, width, kLanes) : static_cast<std::ptrdiff_t>(groups) * width * kGroupBytes;
+      v.input_step = static_cast<std::ptrdiff_t>(width) * (with_transform ? kVectorBytes : kGroupBytes);
+      v.to = to +
+             (with_transform ? panel_filters(v0, panel, groups) : static_cast<std::ptrdiff_t>(v0) * taps * groups * kGroupBytes) +
+             (vector - v0) * (with_transform ? kVectorBytes : kGroupBytes);
+    }
     for (int q = begin; q < end; ++q) {
       Rows rows;
       const int present = std::min(size, inputs - size * q);
       for (int r = 0; r < size; ++r) rows.at[r] = row_of(size * q + (r < present ? r : 0));
       const std::uint64_t bytes = (std::uint64_t{1} << present) - 1;
       rows.mask = with_transform ? bytes * 0x5555555555555555u : bytes * 0x1111111111111111u;
-      for (int r = 0; r < size; ++r) {
-        const std::int8_t* const next = row_of(std::min(inputs - 1, size * (q + 2) + r));
-        for (int t = 0; t < taps; ++t)
-          for (std::ptrdiff_t line = first; line < last; line += 64) fetch_near(next + t * row + line);
+      if (with_transform) {
+        for (int i = 0; i < count; ++i) {
+          const VectorWindows& v = vectors[i];
+          const Window* const w = windows + v.first;
+          (v.count == 1   ? gather_filters<1>
+           : v.count == 2 ? gather_filters<2>
+                          : gather_filters<0>)(w, v.count, rows, row, v.to + q * v.input_step, v.step);
+        }
+        continue;
       }
-      for (int j = 0; j < vectors; ++j) {
-        std::uint8_t* const target =
-            to + panel + (static_cast<std::ptrdiff_t>(q) * vectors + j) * (with_transform ? kVectorBytes : kGroupBytes);
-        const Window* const w = windows[j];
-        const int n = counts[j];
-        if (with_transform)
-          (n == 1 ? gather_filters<1> : n == 2 ? gather_filters<2> : gather_filters<0>)(w, n, rows, row, target, step);
-        else (n == 1 ? gather_quads<1> : n == 2 ? gather_quads<2> : gather_quads<0>)(w, n, rows, row, taps, target, step);
+      // Tap by tap, so that rows are read from end to end: the processor then fetches ahead, several lines at a time.
+      for (std::ptrdiff_t t = 0; t < taps; ++t) {
+        if (q + 1 < end)
+          for (int r = 0; r < size; ++r) {
+            const std::int8_t* const next = row_of(std::min(inputs - 1, size * (q + 1) + r)) + t * row;
+            for (std::ptrdiff_t line = 0; line < row; line += 64) fetch_far(next + line);
+          }
+        for (int i = 0; i < count; ++i) {
+          const VectorWindows& v = vectors[i];
+          const Window* const w = windows + v.first;
+          std::uint8_t* const target = v.to + q * v.input_step + t * v.step;
+          if (v.count == 1) gather_quad<1>(w, 1, rows, t * row, target);
+          else if (v.count == 2) gather_quad<2>(w, 2, rows, t * row, target);
+          else gather_quad<0>(w, v.count, rows, t * row, target);
+        }
       }
     }
   }

@@ -41,7 +41,8 @@ struct Int8Finish {
   std::int32_t* sums;
   float low, high, slope, inverse;
   int zero;
-  bool has_init = false;  // whether anything is added to sums
+  bool has_init = false;     // whether anything is added to sums
+  bool stays_whole = false;  // whether no result can leave the range of whole numbers before it is clamped
   Function function;
 };
 

@@ -28,12 +28,12 @@ struct CodeMap {
 };
 
 // What combine() does: for each channel p of the result, with v = q - zero of either summand,
-// y = va * first[p] + vb * second[p] + shift[p], then the function, clamp and rounding of docs/int8.md. The factors
+// y = va * first[p] + vb * second[p] + shift[p], if there are shifts, then the function, clamp and rounding of docs/int8.md. The factors
 // carry 1 / scale of the result unless the function is more than a clamp.
 struct Combination {
   CodeMap a, b;  // b.data may be null
   const Spread *spread_a = nullptr, *spread_b = nullptr;
-  const float *first = nullptr, *second = nullptr, *shift = nullptr;  // of whole vectors of 16
+  const float *first = nullptr, *second = nullptr, *shift = nullptr;  // of whole vectors of 16; shift may be null
   Function function = Function::none;
   float slope = 0.0f;
   Quantised out;

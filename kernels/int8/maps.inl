@@ -39,7 +39,8 @@ static void combine_as(const Combination& c, const Int8Finish& f, int y0, int y1
           const int p = 16 * block + lane;
           Vec value = to_float(codes_at(codes, lane) - zero_a) * load(c.first + p);
           if (b) value = value + to_float(codes_at(more, lane) - zero_b) * load(c.second + p);
-          const Int v = quantise<kEnding>(f, value + load(c.shift + p)), made = v + zero;
+          if (c.shift) value = value + load(c.shift + p);
+          const Int v = quantise<kEnding>(f, value), made = v + zero;
           total[lane / kLanes] += kEnding == Ending::rectified ? v : magnitude(v);
           // Straight to the map: a load of 16 bytes just after two stores of 8 would wait for both.
           if (room == 16) store_codes(to + lane, made);
@@ -55,10 +56,81 @@ static void combine_as(const Combination& c, const Int8Finish& f, int y0, int y1
   }
 }
 
+#if defined(PENSTOCK_VEC_AVX2) || defined(PENSTOCK_VEC_AVX512)
+// One summand of some vectors of channels: where its codes lie in a pixel, and its factors.
+template <int kVectors>
+struct Picked {
+  std::ptrdiff_t starts[kVectors];
+  Int index[kVectors], zero[kVectors];  // a channel that is not stored counts as 0
+  Vec factors[kVectors];
+
+  Picked(const CodeMap& map, const Spread& spread, const float* all, int p) {
+    for (int j = 0; j < kVectors; ++j, p += kLanes) {
+      starts[j] = spread.starts[p / 16];
+      index[j] = pick_index(spread.masks + p);
+      zero[j] = map.zero - load_codes(spread.fills + p);
+      factors[j] = load(all + p);
+    }
+  }
+  __attribute__((always_inline)) Vec operator()(const std::uint8_t* pixel, int j) const {
+    return to_float(pick_codes(pixel + starts[j], index[j]) - zero[j]) * factors[j];
+  }
+};
+
+// Sums of two maps without a shift, for functions that are a clamp: channels [p, p + kVectors * kLanes) of rows [y0, y1).
+template <Ending kEnding, int kVectors>
+static void add_maps(const Combination& c, const Int8Finish& f, int p, int y0, int y1) {
+  const Picked<kVectors> first(c.a, *c.spread_a, c.first, p), second(c.b, *c.spread_b, c.second, p);
+  const WordEnding<kEnding> end(f);
+  const int room = c.count - p;
+  for (int y = y0; y < y1; ++y) {
+    const auto row = [y](Planes shape, int bytes) {
+      return (shape.origin() + static_cast<std::int64_t>(y) * shape.pitch()) * bytes;
+    };
+    const std::uint8_t *a = c.a.data + row(c.a.shape, c.a.bytes), *b = c.b.data + row(c.b.shape, c.b.bytes);
+    std::uint8_t* to = c.to + row(c.shape, c.bytes) + p;
+    for (int x0 = 0; x0 < c.shape.width; x0 += kWordPixels) {
+      Half total = Half{};
+      for (int n = std::min(kWordPixels, c.shape.width - x0); n > 0; --n, a += c.a.bytes, b += c.b.bytes, to += c.bytes) {
+        Int whole[2] = {};
+#pragma GCC unroll 2
+        for (int j = 0; j < kVectors; ++j) whole[j] = to_whole(first(a, j) + second(b, j));
+        const Half words = end(join_words(whole[0], whole[1]), total);
+        store_words<kVectors>(to, &words, room);
+      }
+      if (c.sums) add_words<kVectors>(&total, c.sums + p);
+    }
+  }
+}
+
+template <Ending kEnding>
+static void add_all(const Combination& c, const Int8Finish& f, int y0, int y1) {
+  // Some rows at a time, which stay in L1 while all channels pass.
+  constexpr int kBytes = 8 << 10;
+  const int rows = std::max(1, kBytes / (c.shape.pitch() * c.bytes));
+  for (int y = y0; y < y1; y += rows)
+    for (int p = 0; p < c.count; p += 2 * kLanes)
+      (c.count - p > kLanes ? add_maps<kEnding, 2> : add_maps<kEnding, 1>)(c, f, p, y, std::min(y1, y + rows));
+}
+
+// Whether add_all() can compute it.
+static bool adds_maps(const Combination& c, const Int8Finish& f) {
+  if (c.b.data == nullptr || c.shift || ending_of(f) == Ending::shaped) return false;
+  for (int block = 0; 16 * block < c.count; ++block)
+    if (c.spread_a->starts[block] < 0 || c.spread_b->starts[block] < 0) return false;
+  const BoundTerm terms[] = {{c.first, 255.0f}, {c.second, 255.0f}};
+  return stays_whole(terms, 2, (c.count + 15) / 16 * 16 / kLanes);
+}
+#endif
+
 static void combine(const Combination& c, int y0, int y1) {
   Int8Finish f;
   set_limits(f, c.function, c.slope, c.out);
-  switch (ending_of(f)) {
+  const Ending ending = ending_of(f);
+#if defined(PENSTOCK_VEC_AVX2) || defined(PENSTOCK_VEC_AVX512)
+  if (adds_maps(c, f)) return (ending == Ending::rectified ? add_all<Ending::rectified> : add_all<Ending::clamped>)(c, f, y0, y1);
+#endif
+  switch (ending) {
     case Ending::rectified: return combine_as<Ending::rectified>(c, f, y0, y1);
     case Ending::clamped: return combine_as<Ending::clamped>(c, f, y0, y1);
     default: return combine_as<Ending::shaped>(c, f, y0, y1);
@@ -184,13 +256,12 @@ static void sum_codes(const CodeMap& in, int begin, int end, bool only_sums, Cod
   }
 }
 
-// Codes of n floats, which need not be a whole vector. False when one is beyond far_limit(), or is not a number.
-PENSTOCK_INLINE bool quantise_row(const float* from, int n, Quantised out, std::uint8_t* to) {
+// Codes of n floats, which need not be a whole vector. `bad` is no longer 0 when one is beyond far_limit(), or is not a number.
+PENSTOCK_INLINE void quantise_row(const float* from, int n, Quantised out, std::uint8_t* to, Int& bad) {
   const Vec inverse = splat(1.0f / out.scale), low = splat(static_cast<float>(-out.zero)),
             high = splat(static_cast<float>(255 - out.zero));
   // Magnitudes compare as their bits do, and the bits of infinity and NaN are larger than any.
   const Int far = (Int)splat(far_limit(out));
-  Int bad = Int{};
   const auto codes = [&](Vec v) {
     bad |= (Int)((Int)magnitude(v) > far);
     return to_whole(min(max(v * inverse, low), high)) + out.zero;
@@ -202,6 +273,9 @@ PENSTOCK_INLINE bool quantise_row(const float* from, int n, Quantised out, std::
     std::memcpy(some, from + i, sizeof(float) * static_cast<std::size_t>(n - i));
     store_room(to + i, codes(load(some)), n - i);
   }
+}
+
+PENSTOCK_INLINE bool none(Int bad) {
   for (int i = 0; i < kLanes; ++i)
     if (bad[i]) return false;
   return true;
@@ -213,36 +287,36 @@ static bool import_three(const float* image, Quantised out, std::uint8_t* to, Pl
   alignas(16) std::uint8_t index[3][3][16];
   for (int i = 0; i < 48; ++i)
     for (int c = 0; c < 3; ++c) index[c][i / 16][i % 16] = i % 3 == c ? static_cast<std::uint8_t>(i / 3) : std::uint8_t{0x80};
-  bool good = true;
+  Int bad = Int{};
   const std::int64_t plane = static_cast<std::int64_t>(shape.height) * shape.width;
   for (int y = 0; y < shape.height; ++y)
     for (int x0 = 0; x0 < shape.width; x0 += 16) {
       const int x = std::min(x0, shape.width - 16);
       alignas(16) std::uint8_t codes[3][16];
       for (int c = 0; c < 3; ++c)
-        good &= quantise_row(image + c * plane + static_cast<std::int64_t>(y) * shape.width + x, 16, out, codes[c]);
+        quantise_row(image + c * plane + static_cast<std::int64_t>(y) * shape.width + x, 16, out, codes[c], bad);
       std::uint8_t* const target = to + (shape.origin() + static_cast<std::int64_t>(y) * shape.pitch() + x) * 3;
       for (int part = 0; part < 3; ++part)
         store(target + 16 * part,
               shuffle(codes[0], index[0][part]) | shuffle(codes[1], index[1][part]) | shuffle(codes[2], index[2][part]));
     }
-  return good;
+  return none(bad);
 }
 
 static bool import_codes(const float* image, int channels, Quantised out, std::uint8_t* to, int bytes, Planes shape) {
   if (channels == 3 && bytes == 3 && shape.width >= 16) return import_three(image, out, to, shape);
   constexpr int kRun = 256;
   std::uint8_t codes[kRun];
-  bool good = true;
+  Int bad = Int{};
   for (int c = 0; c < channels; ++c)
     for (int y = 0; y < shape.height; ++y)
       for (int x0 = 0; x0 < shape.width; x0 += kRun) {
         const int n = std::min(kRun, shape.width - x0);
-        good &= quantise_row(image + (static_cast<std::int64_t>(c) * shape.height + y) * shape.width + x0, n, out, codes);
+        quantise_row(image + (static_cast<std::int64_t>(c) * shape.height + y) * shape.width + x0, n, out, codes, bad);
         std::uint8_t* const target = to + (shape.origin() + static_cast<std::int64_t>(y) * shape.pitch() + x0) * bytes + c;
         for (int x = 0; x < n; ++x) target[static_cast<std::int64_t>(x) * bytes] = codes[x];
       }
-  return good;
+  return none(bad);
 }
 
 static void codes_to_floats(const std::uint8_t* row, int bytes, int pixels, int count, Quantised in, float* to, std::int64_t step) {
@@ -255,12 +329,12 @@ static bool floats_to_codes(const float* from, std::int64_t step, int pixels, in
                             int bytes) {
   constexpr int kRun = 256;
   std::uint8_t codes[kRun];
-  bool good = true;
+  Int bad = Int{};
   for (int p = 0; p < count; ++p)
     for (int x0 = 0; x0 < pixels; x0 += kRun) {
       const int n = std::min(kRun, pixels - x0);
-      good &= quantise_row(from + p * step + x0, n, out, codes);
+      quantise_row(from + p * step + x0, n, out, codes, bad);
       for (int x = 0; x < n; ++x) row[static_cast<std::int64_t>(x0 + x) * bytes + p] = codes[x];
     }
-  return good;
+  return none(bad);
 }

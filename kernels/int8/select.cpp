@@ -131,7 +131,7 @@ std::vector<std::uint8_t> small_maps(const MapKernels& maps, Function function) 
   sum.b = CodeMap{second.data(), pixel_bytes(kChannels, static_cast<int>(b.size())), shape, 0};
   sum.spread_a = &spread_a;
   sum.spread_b = &spread_b;
-  sum.first = sum.second = sum.shift = factors.data();
+  sum.first = sum.second = factors.data();
   sum.function = function;
   sum.slope = 0.2f;
   sum.out = Quantised{0.7f, function == Function::relu ? 0 : 128};
@@ -141,10 +141,7 @@ std::vector<std::uint8_t> small_maps(const MapKernels& maps, Function function) 
   sum.shape = shape;
   std::vector<std::int32_t> totals(64);
   sum.sums = totals.data();
-  maps.combine(sum, 0, shape.height);
   std::vector<std::uint8_t> result;
-  for (int p = 0; p < count; ++p)
-    for (int b8 = 0; b8 < 4; ++b8) result.push_back(static_cast<std::uint8_t>(totals[static_cast<std::size_t>(p)] >> (8 * b8)));
   const auto keep = [&](const std::vector<std::uint8_t>& map, Planes size) {
     for (int y = 0; y < size.height; ++y)
       for (int x = 0; x < size.width; ++x) {
@@ -152,7 +149,13 @@ std::vector<std::uint8_t> small_maps(const MapKernels& maps, Function function) 
         result.insert(result.end(), pixel, pixel + count);
       }
   };
-  keep(made, shape);
+  for (const float* shift : {static_cast<const float*>(nullptr), static_cast<const float*>(factors.data())}) {
+    sum.shift = shift;
+    maps.combine(sum, 0, shape.height);
+    keep(made, shape);
+    for (int p = 0; p < count; ++p)
+      for (int b8 = 0; b8 < 4; ++b8) result.push_back(static_cast<std::uint8_t>(totals[static_cast<std::size_t>(p)] >> (8 * b8)));
+  }
   const CodeMap whole{made.data(), bytes, shape, sum.out.zero};
   for (Pool kind : {Pool::max, Pool::average}) {
     maps.pool(whole, count, PoolShape{3, 3, 2, 2, 1, 1, 1, 1, 0, true}, kind, pooled.data(), bytes, small, 0, small.height);

@@ -11,7 +11,11 @@
 //   dot_quads(sum, u, w)      sum + the four products of each lane's codes and weights, where the set has that (kQuadCodes)
 //   splat_bytes(p)            the 4 bytes at p in every lane
 //   load_codes, store_codes   kLanes codes in memory, as whole numbers
-//   store_codes<n>(p, v, room)  the codes of n vectors side by side, of which at most `room` bytes are written (x86)
+//   join_words(a, b)          the lanes of both as words, saturated, in an order of the set's own (x86, as the next four)
+//   first_words, second_words the words of either as lanes again, taken to have no sign
+//   within(w, low, high)      words between two others;  word_magnitudes(w)
+//   splat_word(x)             a word in every place
+//   store_words<n>(p, w, room)  the codes of n vectors, joined two by two, side by side, of which at most `room` bytes are written
 //   widen_codes(p)            2 * kLanes codes as words
 //   zip_codes, zip_weights    a0 b0 a1 b1 ... as words (on ARM as pair_place says), from kLanes bytes each; weights have a sign
 //   zip_quads(a, b, c, d)     a0 b0 c0 d0 a1 ... from kLanes bytes each, where dot_quads is
@@ -19,6 +23,7 @@
 //   to_whole(v)               the nearest whole number, half to even, of floats within +-2^22
 //   Codes, larger_codes       a whole vector of codes (16 of them where it would be no wider); the larger of two, without a sign
 //   codes_at(codes, lane)     codes [lane, lane + kLanes) of 16
+//   pick_index(mask), pick_codes(p, index)  of the 16 codes at p those that kLanes bytes of mask name, or 0 where one is 128 (x86)
 #include "machine/vec.h"
 
 namespace penstock {

@@ -25,23 +25,22 @@ PENSTOCK_INLINE Int dot_pairs(Int sum, Int a, Int b) {
 PENSTOCK_INLINE Int splat_bytes(const void* p) { return (Int)_mm512_set1_epi32(load<std::int32_t>(p)); }
 PENSTOCK_INLINE Int load_codes(const std::uint8_t* p) { return (Int)_mm512_maskz_cvtepu8_epi32(0xffff, load<__m128i>(p)); }
 PENSTOCK_INLINE void store_codes(std::uint8_t* p, Int v) { store(p, _mm512_maskz_cvtepi32_epi8(0xffff, (__m512i)v)); }
-// The codes of kVectors vectors, side by side; no more than `room` bytes are written.
+PENSTOCK_INLINE Half join_words(Int a, Int b) { return (Half)_mm512_maskz_packs_epi32(~0u, (__m512i)a, (__m512i)b); }
+PENSTOCK_INLINE Int first_words(Half w) { return (Int)_mm512_maskz_unpacklo_epi16(~0u, (__m512i)w, _mm512_setzero_si512()); }
+PENSTOCK_INLINE Int second_words(Half w) { return (Int)_mm512_maskz_unpackhi_epi16(~0u, (__m512i)w, _mm512_setzero_si512()); }
+PENSTOCK_INLINE Half within(Half w, Half low, Half high) {
+  return (Half)_mm512_maskz_min_epi16(~0u, _mm512_maskz_max_epi16(~0u, (__m512i)w, (__m512i)low), (__m512i)high);
+}
+PENSTOCK_INLINE Half word_magnitudes(Half w) { return (Half)_mm512_maskz_abs_epi16(~0u, (__m512i)w); }
+PENSTOCK_INLINE Half splat_word(int x) { return (Half)_mm512_maskz_set1_epi16(~0u, static_cast<short>(x)); }
 template <int kVectors>
-PENSTOCK_INLINE void store_codes(std::uint8_t* p, const Int* v, int room) {
-  if constexpr (kVectors == 1) {
-    const __mmask16 bytes = room >= 16 ? 0xffffu : static_cast<__mmask16>((1u << room) - 1);
-    _mm_mask_storeu_epi8(p, bytes, _mm512_maskz_cvtepi32_epi8(0xffff, (__m512i)v[0]));
-  } else {
-    const __m512i none = _mm512_setzero_si512();
-    const __m512i low = _mm512_maskz_packs_epi32(~0u, (__m512i)v[0], (__m512i)v[1]);
-    __m512i high = none;
-    if constexpr (kVectors > 2) high = _mm512_maskz_packs_epi32(~0u, (__m512i)v[2], kVectors > 3 ? (__m512i)v[kVectors - 1] : none);
-    // Packing leaves quarters of 4 codes of each vector.
-    const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
-    const __m512i codes = _mm512_maskz_permutexvar_epi32(0xffff, order, _mm512_maskz_packus_epi16(~0ull, low, high));
-    constexpr std::uint64_t kAll = kVectors == 4 ? ~0ull : (1ull << (16 * (kVectors % 4))) - 1;
-    _mm512_mask_storeu_epi8(p, room >= 16 * kVectors ? kAll : (1ull << room) - 1, codes);
-  }
+PENSTOCK_INLINE void store_words(std::uint8_t* p, const Half* words, int room) {
+  const __m512i high = kVectors > 2 ? (__m512i)words[(kVectors - 1) / 2] : _mm512_setzero_si512();
+  // Packing leaves quarters of 4 codes of each vector.
+  const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+  const __m512i codes = _mm512_maskz_permutexvar_epi32(0xffff, order, _mm512_maskz_packus_epi16(~0ull, (__m512i)words[0], high));
+  constexpr std::uint64_t kAll = kVectors == 4 ? ~0ull : (1ull << (16 * (kVectors % 4))) - 1;
+  _mm512_mask_storeu_epi8(p, room >= 16 * kVectors ? kAll : (1ull << room) - 1, codes);
 }
 PENSTOCK_INLINE Half widen_codes(const std::uint8_t* p) { return (Half)_mm512_maskz_cvtepu8_epi16(0xffffffffu, load<__m256i>(p)); }
 // a0 b0 a1 b1 ... from kLanes bytes each, as words: codes without a sign, weights with one.
@@ -70,3 +69,7 @@ PENSTOCK_INLINE Byte16 larger_codes(Byte16 a, Byte16 b) { return (Byte16)_mm_max
 typedef std::int8_t Codes __attribute__((vector_size(64)));
 PENSTOCK_INLINE Codes larger_codes(Codes a, Codes b) { return (Codes)_mm512_maskz_max_epu8(~0ull, (__m512i)a, (__m512i)b); }
 PENSTOCK_INLINE Int codes_at(Byte16 codes, int) { return (Int)_mm512_maskz_cvtepu8_epi32(0xffff, (__m128i)codes); }
+PENSTOCK_INLINE Int pick_index(const std::uint8_t* mask) { return load_codes(mask) | static_cast<std::int32_t>(0x80808000u); }
+PENSTOCK_INLINE Int pick_codes(const void* p, Int index) {
+  return (Int)_mm512_maskz_shuffle_epi8(~0ull, _mm512_maskz_broadcast_i32x4(0xffff, load<__m128i>(p)), (__m512i)index);
+}

@@ -199,8 +199,9 @@ void Runtime::Walk::combine(const Op& op, const Term* terms, int count, const fl
     const float scale = tensor(terms[t].tensor).quantised.scale;
     for (int p = 0; p < channels; ++p)
       factors[t * line + p] = terms[t].factors ? scale * terms[t].factors[p] * inverse : scale * inverse;
+    std::fill(factors + t * line + channels, factors + t * line + round_to_line(channels), 0.0f);
   }
-  for (int p = 0; p < channels; ++p) factors[2 * line + p] = shift ? shift[p] * inverse : 0.0f;
+  for (int p = 0; shift && p < channels; ++p) factors[2 * line + p] = shift[p] * inverse;
   c.a = codes_of(terms[0].tensor);
   c.spread_a = &a;
   if (count == 2) {
@@ -209,7 +210,7 @@ void Runtime::Walk::combine(const Op& op, const Term* terms, int count, const fl
   }
   c.first = factors;
   c.second = factors + line;
-  c.shift = factors + 2 * line;
+  if (shift) c.shift = factors + 2 * line;
   c.function = op.function;
   c.slope = op.slope;
   c.out = to.quantised;
