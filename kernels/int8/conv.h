@@ -54,6 +54,9 @@ struct Int8Algorithm : Algorithm {
   bool mixes_groups = false;
   // Whether so few pixels use a weight that writing and reading gathered weights outweighs multiplying; null: never.
   bool (*few_users)(const Int8Plan& plan) = nullptr;
+  // Whether a task on one thread gathers its weights panel by panel (Int8Kernels::gather_panel), given whether the plan has them
+  // packed; null: never.
+  bool (*by_panels)(const Int8Plan& plan, int in_count, int out_count, bool packed) = nullptr;
 };
 extern const Int8Algorithm kInt8Direct, kInt8Winograd, kInt8Depthwise;
 

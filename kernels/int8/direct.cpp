@@ -15,8 +15,9 @@ double cost(const Int8Plan& plan, int in_count, int out_count) {
   const Int8Kernels& k = *plan.kernels;
   const double vectors = (out_count + k.lanes - 1) / k.lanes, groups = (in_count + k.group - 1) / k.group;
   const double pixels = static_cast<double>(plan.shape.output.width) * plan.shape.output.height;
-  const double gathering = all_active(plan, in_count, out_count) ? 0.0 : 6.0;
-  const double product = k.group > 2 ? 0.5 : 0.8;  // words take a multiplication and a sum
+  const double one = k.gather_panel == nullptr ? 6.0 : has_far_filters(plan) ? 27.0 : 15.0;
+  const double gathering = all_active(plan, in_count, out_count) ? 0.0 : one;
+  const double product = k.gather_panel ? 0.53 : k.group > 2 ? 0.5 : 0.8;  // words take a multiplication and a sum
   return vectors * (9.0 * groups * (product * pixels + gathering) + 6.0 * pixels);
 }
 

@@ -1,5 +1,11 @@
 // Direct convolution: outputs in the lanes, a register block of vectors of outputs x pixels.
 
+// A line that is fetched into L2 with every step of a product, and how far it is to the next one: 0 where there is nothing to fetch.
+struct Ahead {
+  const std::uint8_t* at;
+  std::ptrdiff_t step;
+};
+
 // sums[p][j] = over taps and groups of inputs: pixel p's bytes times the weights of vector j. Weights lie
 // [tap][group][vector], kGroupBytes for each vector of outputs.
 #if defined(PENSTOCK_VEC_NEON)
@@ -8,7 +14,7 @@
 // kMore: the products are added to the sums that are there.
 template <bool kQuads, int kVectors, int kPixels, bool kMore>
 PENSTOCK_INLINE void multiply_add(const std::uint8_t* w, const std::uint8_t* const* pixels, const std::ptrdiff_t* taps,
-                                  int tap_count, int groups, std::int32_t* sums) {
+                                  int tap_count, int groups, std::int32_t* sums, [[maybe_unused]] Ahead ahead) {
   Int acc[kPixels][kVectors] = {};
   if constexpr (kMore) {
 #pragma GCC unroll 8
@@ -21,6 +27,12 @@ PENSTOCK_INLINE void multiply_add(const std::uint8_t* w, const std::uint8_t* con
   for (int t = 0; t < tap_count; ++t) {
     const std::ptrdiff_t first = taps[t], last = first + 4 * static_cast<std::ptrdiff_t>(groups);
     for (std::ptrdiff_t g = first; g < last; g += 4, w += kVectors * kVectorBytes) {
+#if defined(PENSTOCK_VEC_AVX512)
+      if (ahead.step != 0) {
+        fetch_far(ahead.at);
+        ahead.at += ahead.step;
+      }
+#endif
       Int s[kVectors];
 #pragma GCC unroll 4
       for (int j = 0; j < kVectors; ++j) s[j] = load<Int>(w + j * kVectorBytes);
@@ -48,19 +60,34 @@ PENSTOCK_INLINE void multiply_add(const std::uint8_t* w, const std::uint8_t* con
 
 template <bool kQuads, int kVectors, int kPixels>
 static void multiply(const std::uint8_t* w, const std::uint8_t* const* pixels, const std::ptrdiff_t* taps, int tap_count,
-                     int groups, std::int32_t* sums) {
-  multiply_add<kQuads, kVectors, kPixels, false>(w, pixels, taps, tap_count, groups, sums);
+                     int groups, std::int32_t* sums, [[maybe_unused]] Ahead ahead) {
+  multiply_add<kQuads, kVectors, kPixels, false>(w, pixels, taps, tap_count, groups, sums, ahead);
 }
 #endif
 
-using Multiply = void (*)(const std::uint8_t*, const std::uint8_t* const*, const std::ptrdiff_t*, int, int, std::int32_t*);
+using Multiply = void (*)(const std::uint8_t*, const std::uint8_t* const*, const std::ptrdiff_t*, int, int, std::int32_t*, Ahead);
+
+// The pixels of a register block that has this many vectors of outputs.
+constexpr int most_pixels(int vectors) {
+#if defined(PENSTOCK_VEC_MATRIX)
+  return vectors == 4 ? 6 : 8;
+#elif defined(PENSTOCK_VEC_NEON)
+  return vectors == 4 ? 5 : vectors == 3 ? 6 : 8;
+#else
+  return vectors < kMostVectors ? 8 : kMostVectors == 4 ? 6 : 5;
+#endif
+}
+constexpr int kMostPixels = 8;  // of any register block
+
+template <bool kQuads, int kVectors, int... kLess>
+static const Multiply* multiplies(std::integer_sequence<int, kLess...>) {
+  static constexpr Multiply kTable[] = {multiply<kQuads, kVectors, kLess + 1>...};
+  return kTable;
+}
 
 template <bool kQuads, int kVectors>
 static Multiply multiply_of(int pixels) {
-  static constexpr Multiply kTable[8] = {
-      multiply<kQuads, kVectors, 1>, multiply<kQuads, kVectors, 2>, multiply<kQuads, kVectors, 3>, multiply<kQuads, kVectors, 4>,
-      multiply<kQuads, kVectors, 5>, multiply<kQuads, kVectors, 6>, multiply<kQuads, kVectors, 7>, multiply<kQuads, kVectors, 8>};
-  return kTable[pixels - 1];
+  return multiplies<kQuads, kVectors>(std::make_integer_sequence<int, most_pixels(kVectors)>())[pixels - 1];
 }
 
 template <bool kQuads>
@@ -73,17 +100,6 @@ static Multiply multiply_of(int vectors, int pixels) {
     case 2: return multiply_of<kQuads, 2>(pixels);
     default: return multiply_of<kQuads, 1>(pixels);
   }
-}
-
-// The pixels of a register block that has this many vectors of outputs.
-constexpr int most_pixels(int vectors) {
-#if defined(PENSTOCK_VEC_MATRIX)
-  return vectors == 4 ? 6 : 8;
-#elif defined(PENSTOCK_VEC_NEON)
-  return vectors == 4 ? 5 : vectors == 3 ? 6 : 8;
-#else
-  return vectors < kMostVectors ? 8 : kMostVectors == 4 ? 6 : 5;
-#endif
 }
 
 #include "int8/stream.inl"
@@ -162,8 +178,9 @@ static void direct(const Int8Run& run, int unit, int member) {
     return;
   }
 #endif
-  alignas(64) std::int32_t sums[8 * kMostVectors * kLanes];
+  alignas(64) std::int32_t sums[kMostPixels * kMostVectors * kLanes];
   const std::uint8_t* const weights = run.weights();
+  const bool far = s.groups == 1 && weights != run.scratch + run.lay.weights && plan.packed_bytes > plan.tuning.int8_near_bytes;
   for (int g = 0; g < s.groups; ++g) {
     const Int8Group& group = run.groups()[g];
     if (group.out_count == 0) continue;
@@ -187,11 +204,14 @@ static void direct(const Int8Run& run, int unit, int member) {
       const Multiply small = multiply_of<kQuadCodes>(vectors, std::max(1, pieces.size - 1));
       for (int i = 0, at = 0; i < pieces.n; at += pieces.at(i++)) {
         const int count = pieces.at(i);
-        const std::uint8_t* from[8];
+        const std::uint8_t* from[kMostPixels];
         for (int k = 0; k < count; ++k)
           from[k] = sources[at + k] + static_cast<std::int64_t>(group.in_begin) * element * (plan.image_rows ? 0 : 1);
         if (run.fetcher) run.fetcher->some();
-        (i < pieces.large ? large : small)(w, from, taps, tap_count, groups, sums);
+        // The next panel's weights, a vector of outputs with every piece.
+        const std::ptrdiff_t steps = static_cast<std::ptrdiff_t>(tap_count) * groups;
+        const Ahead ahead = far && p + 1 < finish && i < vectors ? Ahead{w + (vectors + i) * steps * kGroupBytes, 64} : Ahead{w, 0};
+        (i < pieces.large ? large : small)(w, from, taps, tap_count, groups, sums, ahead);
 #if defined(PENSTOCK_VEC_DOT)
         for (int k = 0; k < count * vectors; ++k)
           store(sums + k * kLanes, load<Mod>(sums + k * kLanes) + (Mod)lacking[k % vectors]);

@@ -75,8 +75,10 @@ PENSTOCK_INLINE void pack_vector(const std::int8_t* from, std::ptrdiff_t pitch, 
 #pragma GCC unroll 6
       for (int x = 0; x < 6; ++x) store(target + (y * 6 + x) * step, t[x]);
     };
-    put(0, g[0]);
-    put(5, g[2]);
+    for (int y : {0, 2}) {
+      const Half outer[3] = {six_times(g[y][0]), six_times(g[y][1]), six_times(g[y][2])};
+      put(y == 0 ? 0 : 5, outer);
+    }
 #pragma GCC unroll 3
     for (int x = 0; x < 3; ++x) {
       const Half s = g[0][x] + g[2][x];

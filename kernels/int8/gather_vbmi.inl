@@ -34,18 +34,18 @@ PENSTOCK_INLINE __m512i two_rows(const std::int8_t* a, const std::int8_t* b) {
   return _mm512_maskz_inserti64x4(0xff, _mm512_castsi256_si512(load<__m256i>(a)), load<__m256i>(b), 1);
 }
 
-// The rows of a pair or quad of inputs. One that is not there repeats the first, and its bytes are masked out.
+// The rows of a pair or quad of inputs, and the bytes of the result that count.
 struct Rows {
   const std::int8_t* at[4];
   std::uint64_t mask;
 };
 
-// A vector of 16 active outputs: its windows, and where its gathered weights go.
+// A vector of 16 active outputs: its windows, and where its gathered quads go.
 struct VectorWindows {
   int first, count;
   std::uint8_t* to;
-  std::ptrdiff_t input_step;  // bytes from one pair or quad of inputs to the next
-  std::ptrdiff_t step;        // bytes from one tap or position to the next
+  std::ptrdiff_t input_step;  // bytes from one quad of inputs to the next
+  std::ptrdiff_t step;        // bytes from one tap to the next
 };
 
 // Some quads of one tap: 64 bytes.
@@ -94,21 +94,71 @@ static void gather_filters(const Window* windows, int count, const Rows& rows, s
   }
 }
 
+// Transformed filters of pairs [begin, end) for one panel of outputs, [position][pair][vector]: positions are `step` bytes apart, and
+// pair `begin` is the first.
+static void transform_panel(const Int8Run& run, int panel, int begin, int end, std::uint8_t* to, std::ptrdiff_t step) {
+  const Int8Plan& plan = run.plan;
+  const int in_count = run.task.in_count, out_count = run.task.out_count;
+  const std::int32_t* const out_list = run.task.out_list;
+  const Panels panels(out_count, kLanes, kMostVectors);
+  const int v0 = panels.first(panel), vectors = panels.first(panel + 1) - v0;
+  const std::ptrdiff_t row = plan.row;
+  Window windows[kMostVectors][kLanes];
+  int counts[kMostVectors];
+  for (int j = 0; j < vectors; ++j)
+    counts[j] = make_windows(out_list, (v0 + j) * kLanes, std::min(kLanes, out_count - (v0 + j) * kLanes), 0, windows[j]);
+  const std::ptrdiff_t first = out_list[v0 * kLanes] / 64 * 64, last = out_list[std::min(out_count, (v0 + vectors) * kLanes) - 1];
+  const auto rows_of = [&](int input) {
+    return plan.weights_of(0) + static_cast<std::int64_t>(run.task.in_list[std::min(input, in_count - 1)]) * plan.taps * row;
+  };
+  for (int q = begin; q < end; ++q) {
+    // A pair without a second input repeats the first, and its bytes are masked out.
+    const bool both = 2 * q + 1 < in_count;
+    const Rows rows{{rows_of(2 * q), rows_of(2 * q + both)}, both ? ~std::uint64_t{0} : 0x5555555555555555u};
+    for (int r = 0; r < 2; ++r) {
+      const std::int8_t* const next = rows_of(2 * (q + 2) + r);
+      for (int t = 0; t < plan.taps; ++t)
+        for (std::ptrdiff_t line = first; line <= last; line += 64) fetch_near(next + t * row + line);
+    }
+    for (int j = 0; j < vectors; ++j) {
+      const int n = counts[j];
+      std::uint8_t* const target = to + (static_cast<std::ptrdiff_t>(q - begin) * vectors + j) * kVectorBytes;
+      (n == 1 ? gather_filters<1> : n == 2 ? gather_filters<2> : gather_filters<0>)(windows[j], n, rows, row, target, step);
+    }
+  }
+}
+
+static void gather_panel(const Int8Run& run, int panel, int begin, int end, std::uint8_t* to) {
+  const Panels panels(run.task.out_count, kLanes, kMostVectors);
+  const int vectors = panels.first(panel + 1) - panels.first(panel);
+  transform_panel(run, panel, begin, end, to, filter_position_bytes(end - begin, vectors, kLanes));
+}
+
+static void gather_transformed(const Int8Run& run, int begin, int end, std::uint8_t* to) {
+  const Panels panels(run.task.out_count, kLanes, kMostVectors);
+  const int pairs = (run.task.in_count + 1) / 2;
+  for (int p = 0; p < panels.n; ++p) {
+    const int v0 = panels.first(p), vectors = panels.first(p + 1) - v0;
+    transform_panel(run, p, begin, end,
+                    to + panel_filters(v0, p, pairs) + static_cast<std::ptrdiff_t>(begin) * vectors * kVectorBytes,
+                    filter_position_bytes(pairs, vectors, kLanes));
+  }
+}
+
 static void gather(const Int8Run& run, int number, int begin, int end, bool with_transform, std::uint8_t*, std::uint8_t* to) {
+  if (with_transform) return gather_transformed(run, begin, end, to);
   const Int8Plan& plan = run.plan;
   const Int8Group& group = run.groups()[number];
-  const int taps = plan.taps, size = with_transform ? 2 : kGroup;
-  const int inputs = plan.image_rows ? plan.inputs : group.in_count, groups = (inputs + size - 1) / size;
+  const int inputs = plan.image_rows ? plan.inputs : group.in_count, groups = (inputs + kGroup - 1) / kGroup;
   const int first_input = number * (plan.shape.in_channels / plan.shape.groups);
   const int first_output = number * (plan.shape.out_channels / plan.shape.groups);
-  const std::int8_t* const weights = plan.weights_of(number);
-  const std::ptrdiff_t row = plan.row, all_taps = static_cast<std::ptrdiff_t>(taps) * row;
-  const auto row_of = [&](int input) {
+  const std::ptrdiff_t row = plan.row, taps = plan.taps;
+  const auto rows_of = [&](int input) {
     const int channel = plan.image_rows ? input : run.task.in_list[group.in_begin + input] - first_input;
-    return weights + channel * all_taps;
+    return plan.weights_of(number) + channel * taps * row;
   };
+  const bool far = has_far_filters(plan);  // nearer ones have been fetched by the layer before
   const Panels panels(group.out_count, kLanes, kMostVectors);
-  to += group.weights;
   // As many vectors of outputs at a time as there is room for windows.
   constexpr int kWindows = 96;
   Window windows[kWindows];
@@ -123,36 +173,22 @@ static void gather(const Int8Run& run, int number, int begin, int end, bool with
       v.count = make_windows(run.task.out_list, group.out_begin + vector * kLanes,
                              std::min(kLanes, group.out_count - vector * kLanes), first_output, windows + used);
       used += v.count;
-      v.step =
-          with_transform ? filter_position_bytes(groups, width, kLanes) : static_cast<std::ptrdiff_t>(groups) * width * kGroupBytes;
-      v.input_step = static_cast<std::ptrdiff_t>(width) * (with_transform ? kVectorBytes : kGroupBytes);
-      v.to = to +
-             (with_transform ? panel_filters(v0, panel, groups) : static_cast<std::ptrdiff_t>(v0) * taps * groups * kGroupBytes) +
-             (vector - v0) * (with_transform ? kVectorBytes : kGroupBytes);
+      v.step = static_cast<std::ptrdiff_t>(groups) * width * kGroupBytes;
+      v.input_step = static_cast<std::ptrdiff_t>(width) * kGroupBytes;
+      v.to = to + group.weights + (v0 * taps * groups + vector - v0) * kGroupBytes;
     }
     for (int q = begin; q < end; ++q) {
+      // An input that is not there repeats the first, and its bytes are masked out.
       Rows rows;
-      const int present = std::min(size, inputs - size * q);
-      for (int r = 0; r < size; ++r) rows.at[r] = row_of(size * q + (r < present ? r : 0));
-      const std::uint64_t bytes = (std::uint64_t{1} << present) - 1;
-      rows.mask = with_transform ? bytes * 0x5555555555555555u : bytes * 0x1111111111111111u;
-      if (with_transform) {
-        for (int i = 0; i < count; ++i) {
-          const VectorWindows& v = vectors[i];
-          const Window* const w = windows + v.first;
-          (v.count == 1   ? gather_filters<1>
-           : v.count == 2 ? gather_filters<2>
-                          : gather_filters<0>)(w, v.count, rows, row, v.to + q * v.input_step, v.step);
-        }
-        continue;
-      }
+      const int present = std::min(kGroup, inputs - kGroup * q);
+      for (int r = 0; r < kGroup; ++r) rows.at[r] = rows_of(kGroup * q + (r < present ? r : 0));
+      rows.mask = ((std::uint64_t{1} << present) - 1) * 0x1111111111111111u;
       // Tap by tap, so that rows are read from end to end: the processor then fetches ahead, several lines at a time.
       for (std::ptrdiff_t t = 0; t < taps; ++t) {
-        if (q + 1 < end)
-          for (int r = 0; r < size; ++r) {
-            const std::int8_t* const next = row_of(std::min(inputs - 1, size * (q + 1) + r)) + t * row;
-            for (std::ptrdiff_t line = 0; line < row; line += 64) fetch_far(next + line);
-          }
+        for (int r = 0; far && q + 1 < end && r < kGroup; ++r) {
+          const std::int8_t* const next = rows_of(std::min(inputs - 1, kGroup * (q + 1) + r)) + t * row;
+          for (std::ptrdiff_t line = 0; line < row; line += 64) fetch_far(next + line);
+        }
         for (int i = 0; i < count; ++i) {
           const VectorWindows& v = vectors[i];
           const Window* const w = windows + v.first;

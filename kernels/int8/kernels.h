@@ -57,6 +57,7 @@ struct Int8Scratch {
   int row_units, panel_units;
   std::ptrdiff_t position;  // Winograd: words from one position to the next in `transformed`
   int streamed = 0;         // pairs of inputs whose rows are compacted together (stream.inl); 0: weights are gathered before
+  int panel_pairs = 0;      // pairs of inputs whose filters are transformed together, for one panel; 0: not panel by panel
 };
 
 constexpr std::size_t round_bytes(std::size_t n) { return (n + 63) / 64 * 64; }
@@ -164,6 +165,8 @@ struct Int8Kernels {
   bool streams;  // whether weights can be gathered piece by piece (stream.inl)
   // Inputs [begin, end) of a group, in pairs or quads, for all taps; with_transform: to 36 positions.
   void (*gather)(const Int8Run& run, int group, int begin, int end, bool with_transform, std::uint8_t* rows, std::uint8_t* to);
+  // Pairs [begin, end) transformed to 36 positions, for one panel of outputs; null where the set has no such kernel.
+  void (*gather_panel)(const Int8Run& run, int panel, int begin, int end, std::uint8_t* to);
   void (*direct)(const Int8Run& run, int unit, int member);
   void (*winograd)(const Int8Run& run, int unit, int member);
   void (*depthwise)(const Int8Run& run, int unit, int member);
@@ -181,9 +184,10 @@ void plan_packing(Int8Plan& plan);
 
 // The scratch of a task with these numbers of active channels.
 Int8Scratch lay_out(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads);
-// Whether such a task can read the plan's packed weights, and whether it gathers its weights piece by piece (stream.inl).
-bool has_packed(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count);
-bool streams(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads);
+// Where a task's weights come from: gathered before they are multiplied, the plan's own, or gathered as they are multiplied, in
+// pieces of rows (stream.inl) or of panels (gather_panel).
+enum class Int8Weights { gathered, packed, streamed, by_panel };
+Int8Weights weights_of(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads);
 // What direct and depthwise share: units of whole output rows, whose input is copied first where `copies` says so, `pixel` bytes
 // for each of its pixels.
 void lay_out_rows(const Int8Plan& plan, int threads, bool copies, std::size_t pixel, Int8Room& room, Int8Scratch& lay);
@@ -193,6 +197,10 @@ int gather_units(const Int8Run& run, int size);
 void gather_unit(const Int8Run& run, int unit, int member, int size, bool with_transform, std::uint8_t* to);
 inline bool all_active(const Int8Plan& plan, int in_count, int out_count) {
   return in_count == plan.shape.in_channels && out_count == plan.shape.out_channels;
+}
+// Whether the weights of all channels are too many to be in L2 when a task begins, so that costs of gathering count for more.
+inline bool has_far_filters(const Int8Plan& plan) {
+  return static_cast<std::int64_t>(plan.inputs) * plan.taps * plan.row > static_cast<std::int64_t>(plan.tuning.int8_near_bytes);
 }
 // Whether every output reads the one input of its number.
 bool is_depthwise(const Int8Plan& plan);

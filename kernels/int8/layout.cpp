@@ -27,11 +27,13 @@ int vector_count(const Int8Plan& plan, const Int8Algorithm* algorithm, int out_c
   return s.groups * ((s.out_channels / s.groups + lanes - 1) / lanes);
 }
 
-// Where a task's weights come from: gathered before they are multiplied, the plan's own, or piece by piece.
-enum class Weights { gathered, packed, streamed };
+// Whether weights may be gathered panel by panel.
+bool may_take_panels(const Int8Plan& plan, const Int8Algorithm* algorithm, int threads) {
+  return plan.kernels->gather_panel && algorithm->by_panels && threads == 1 && plan.shape.groups == 1;
+}
 
 Int8Scratch lay_out_as(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads,
-                       Weights weights) {
+                       Int8Weights weights) {
   const Int8Shape& s = plan.shape;
   const Int8Kernels& k = *plan.kernels;
   Int8Scratch lay{};
@@ -49,16 +51,19 @@ Int8Scratch lay_out_as(const Int8Plan& plan, const Int8Algorithm* algorithm, int
   lay.add = room.take(4 * lanes);
   lay.init = room.take(4 * lanes);
   lay.totals = room.take(plan.taps == 1 ? 4 * static_cast<std::size_t>(plan.row) : 0);
-  lay.weights = room.take(weights == Weights::gathered ? algorithm->weight_bytes(plan, in_count, lay.vectors) : 0);
+  lay.weights = room.take(weights == Int8Weights::gathered ? algorithm->weight_bytes(plan, in_count, lay.vectors) : 0);
   lay.thread = room.taken();
   lay.sums = room.take(4 * lanes) - lay.thread;
-  if (weights == Weights::streamed) {
+  if (weights == Int8Weights::streamed) {
     lay.streamed = stream_pairs(plan, in_count, out_count);
     const int piece = std::min(stream_piece(plan), lay.streamed);
     lay.rows =
         room.take(2 * static_cast<std::size_t>(lay.streamed) * taps * static_cast<std::size_t>(stream_pitch(out_count)) + 64) -
         lay.thread;
     lay.panel = room.take(algorithm->weight_bytes(plan, 2 * piece, k.most_vectors)) - lay.thread;
+  } else if (weights == Int8Weights::by_panel) {
+    lay.panel_pairs = std::min(plan.tuning.int8_panel_pairs, (in_count + 1) / 2);
+    lay.panel = room.take(algorithm->weight_bytes(plan, 2 * lay.panel_pairs, k.most_vectors)) - lay.thread;
   } else {
     lay.rows =
         room.take(static_cast<std::size_t>(std::max(4, k.group)) * taps * static_cast<std::size_t>(compacted_pitch(plan.row))) -
@@ -72,22 +77,19 @@ Int8Scratch lay_out_as(const Int8Plan& plan, const Int8Algorithm* algorithm, int
 
 }  // namespace
 
-bool has_packed(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count) {
-  return plan.packed_for == algorithm && all_active(plan, in_count, out_count);
-}
-
-bool streams(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads) {
+Int8Weights weights_of(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads) {
+  const Tuning& t = plan.tuning;
+  const bool packed = plan.packed_for == algorithm && all_active(plan, in_count, out_count);
   const std::size_t bytes = algorithm->weight_bytes(plan, in_count, vector_count(plan, algorithm, out_count));
-  return may_stream(plan, algorithm, threads) &&
-         bytes >
-             (has_packed(plan, algorithm, in_count, out_count) ? plan.tuning.int8_stream_packed : plan.tuning.int8_stream_bytes);
+  if (may_take_panels(plan, algorithm, threads) && algorithm->by_panels(plan, in_count, out_count, packed))
+    return Int8Weights::by_panel;
+  if (may_stream(plan, algorithm, threads) && bytes > (packed ? t.int8_stream_packed : t.int8_stream_bytes))
+    return Int8Weights::streamed;
+  return packed ? Int8Weights::packed : Int8Weights::gathered;
 }
 
 Int8Scratch lay_out(const Int8Plan& plan, const Int8Algorithm* algorithm, int in_count, int out_count, int threads) {
-  Weights weights = Weights::gathered;
-  if (streams(plan, algorithm, in_count, out_count, threads)) weights = Weights::streamed;
-  else if (has_packed(plan, algorithm, in_count, out_count)) weights = Weights::packed;
-  return lay_out_as(plan, algorithm, in_count, out_count, threads, weights);
+  return lay_out_as(plan, algorithm, in_count, out_count, threads, weights_of(plan, algorithm, in_count, out_count, threads));
 }
 
 void lay_out_rows(const Int8Plan& plan, int threads, bool copies, std::size_t pixel, Int8Room& room, Int8Scratch& lay) {
@@ -130,14 +132,21 @@ std::size_t int8_scratch(const Int8Plan& plan, int in_count, int out_count, int 
     // The bound has to hold for tasks with fewer channels too. They cannot read packed weights, and they take more rows or tiles at a
     // time, up to the limits above. On one thread units are larger.
     for (int members : {1, threads}) {
-      const Int8Scratch lay = lay_out_as(plan, algorithm, in_count, out_count, members, Weights::packed);
-      const std::size_t weights = algorithm->weight_bytes(plan, in_count, lay.vectors);
+      const Int8Scratch lay = lay_out_as(plan, algorithm, in_count, out_count, members, Int8Weights::packed);
+      const auto bytes = [&](const Int8Scratch& one, std::size_t weights) {
+        return one.thread + round_bytes(weights) +
+               static_cast<std::size_t>(members) * round_bytes(algorithm->most_thread_bytes(plan, one));
+      };
+      std::size_t weights = algorithm->weight_bytes(plan, in_count, lay.vectors);
       const bool streamed = may_stream(plan, algorithm, members) && weights > t.int8_stream_bytes;
-      const std::size_t shared = lay.thread + round_bytes(streamed ? t.int8_stream_bytes : weights);
-      most = std::max(most, shared + static_cast<std::size_t>(members) * round_bytes(algorithm->most_thread_bytes(plan, lay)));
+      if (may_take_panels(plan, algorithm, members))
+        most = std::max(most, bytes(lay_out_as(plan, algorithm, in_count, out_count, members, Int8Weights::by_panel), 0));
+      if (streamed) weights = std::min(weights, t.int8_stream_bytes);
+      most = std::max(most, bytes(lay, weights));
       // Fewer outputs leave room for the rows of more inputs.
       if (streamed)
-        most = std::max(most, lay_out_as(plan, algorithm, in_count, out_count, 1, Weights::streamed).total + t.int8_stream_rows);
+        most =
+            std::max(most, lay_out_as(plan, algorithm, in_count, out_count, 1, Int8Weights::streamed).total + t.int8_stream_rows);
     }
   }
   return most;

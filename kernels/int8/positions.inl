@@ -4,6 +4,7 @@ template <int kVectors, int kLarge, bool kMore>
 static void multiply_pieces(const Positions& m, const Pieces& pieces, Int8Fetcher* fetcher) {
   const std::ptrdiff_t zero_tap[1] = {0};
   const std::uint8_t* w = m.weights;
+  Ahead ahead{w, 0};
   for (int i = 0; i < 36; ++i, w += m.weight_step) {
     if (fetcher) fetcher->some();
     const std::int16_t* from = m.tiles + i * m.position;
@@ -12,29 +13,35 @@ static void multiply_pieces(const Positions& m, const Pieces& pieces, Int8Fetche
       constexpr int kTiles = decltype(tiles)::value;
       const std::uint8_t* at[kTiles];
       for (int k = 0; k < kTiles; ++k) at[k] = reinterpret_cast<const std::uint8_t*>(from + k * m.words);
-      multiply_add<false, kVectors, kTiles, kMore>(w, at, zero_tap, 1, m.pairs, to);
+      multiply_add<false, kVectors, kTiles, kMore>(w, at, zero_tap, 1, m.pairs, to, ahead);
       from += kTiles * m.words;
       to += kTiles * kVectors * kLanes;
     };
-    for (int piece = 0; piece < pieces.n; ++piece)
+    for (int piece = 0; piece < pieces.n; ++piece) {
+      // The next position's weights, a share with every piece.
+      if (m.far) ahead = piece < kVectors ? Ahead{w + m.weight_step + piece * m.pairs * kVectorBytes, kVectorBytes} : Ahead{w, 0};
       if (piece < pieces.large) some(std::integral_constant<int, kLarge>());
       else some(std::integral_constant<int, (kLarge > 1 ? kLarge - 1 : 1)>());
+    }
   }
+}
+
+using MultiplyPieces = void (*)(const Positions&, const Pieces&, Int8Fetcher*);
+
+template <int kVectors, bool kMore, int... kLess>
+static const MultiplyPieces* multiply_sizes(std::integer_sequence<int, kLess...>) {
+  static constexpr MultiplyPieces kTable[] = {multiply_pieces<kVectors, kLess + 1, kMore>...};
+  return kTable;
 }
 
 template <int kVectors, bool kMore>
 static void multiply_vectors(const Positions& m, Int8Fetcher* fetcher) {
-  using Run = void (*)(const Positions&, const Pieces&, Int8Fetcher*);
-  static constexpr Run kTable[8] = {multiply_pieces<kVectors, 1, kMore>, multiply_pieces<kVectors, 2, kMore>,
-                                    multiply_pieces<kVectors, 3, kMore>, multiply_pieces<kVectors, 4, kMore>,
-                                    multiply_pieces<kVectors, 5, kMore>, multiply_pieces<kVectors, 6, kMore>,
-                                    multiply_pieces<kVectors, 7, kMore>, multiply_pieces<kVectors, 8, kMore>};
   const Pieces pieces(m.count, most_pixels(kVectors));
-  kTable[pieces.size - 1](m, pieces, fetcher);
+  multiply_sizes<kVectors, kMore>(std::make_integer_sequence<int, most_pixels(kVectors)>())[pieces.size - 1](m, pieces, fetcher);
 }
 
 // more: the products are added to those that are there.
-static void multiply_positions(const Positions& m, int vectors, Int8Fetcher* fetcher, bool more = false) {
+static void multiply_positions(const Positions& m, int vectors, Int8Fetcher* fetcher, bool more) {
   switch (vectors) {
 #if defined(PENSTOCK_VEC_AVX512)
     case 4: return (more ? multiply_vectors<4, true> : multiply_vectors<4, false>)(m, fetcher);
@@ -45,6 +52,7 @@ static void multiply_positions(const Positions& m, int vectors, Int8Fetcher* fet
   }
 }
 
+#if PENSTOCK_STREAMS
 PENSTOCK_INLINE std::ptrdiff_t panel_products(int v0, int p, int count);
 
 static void stream_winograd(const Int8Run& run, std::uint8_t* mine, const std::int16_t* tiles, int count, int words,
@@ -60,7 +68,9 @@ static void stream_winograd(const Int8Run& run, std::uint8_t* mine, const std::i
                          products + panel_products(v0, p, count),
                          static_cast<std::ptrdiff_t>(count) * vectors * kLanes + kLanes,
                          pairs,
-                         count};
+                         count,
+                         false};
     multiply_positions(some, vectors, run.fetcher, first > 0);
   });
 }
+#endif

@@ -15,8 +15,8 @@ Int8Run make_run(const Int8Plan& plan, const Int8Task& task, std::uint8_t* scrat
 
 int gather_chunk(const Int8Run& run) { return run.task.threads > 1 ? run.plan.tuning.int8_gather_inputs : 1 << 20; }
 
-bool needs_gathering(const Int8Run& run) {
-  return run.lay.streamed == 0 && !has_packed(run.plan, run.task.algorithm, run.task.in_count, run.task.out_count);
+Int8Weights weights_of(const Int8Run& run) {
+  return weights_of(run.plan, run.task.algorithm, run.task.in_count, run.task.out_count, run.task.threads);
 }
 
 // Shuffles that bring a list's bytes out of each 16.
@@ -165,7 +165,7 @@ Int8Fetch int8_rows(const Int8Plan& plan, bool skips_nothing) {
   const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(plan.taps) * plan.row;
   const std::uint8_t* const rows = reinterpret_cast<const std::uint8_t*>(plan.weights_of(0));
   if (!skips_nothing) return s.groups > 1 ? Int8Fetch{} : Int8Fetch{rows, row, nullptr, 0};
-  if (streams(plan, plan.packed_for, s.in_channels, s.out_channels, 1))
+  if (weights_of(plan, plan.packed_for, s.in_channels, s.out_channels, 1) != Int8Weights::packed)
     return {rows, row, nullptr,
             std::min(s.in_channels, static_cast<int>(plan.tuning.int8_near_bytes / static_cast<std::size_t>(row)))};
   constexpr std::size_t kPage = 4096;
@@ -193,14 +193,14 @@ void gather_unit(const Int8Run& run, int unit, int member, int size, bool with_t
 }
 
 const std::uint8_t* Int8Run::weights() const {
-  if (needs_gathering(*this)) return scratch + lay.weights;
+  if (weights_of(*this) == Int8Weights::gathered) return scratch + lay.weights;
   return reinterpret_cast<const std::uint8_t*>(plan.packed.data());
 }
 
 void begin_int8(const Int8Plan& plan, const Int8Task& task, std::uint8_t* scratch) {
   const Int8Run run = make_run(plan, task, scratch);
   fill_groups(run);
-  if (run.lay.streamed == 0 && !needs_gathering(run)) fill_packed(run);
+  if (weights_of(run) == Int8Weights::packed) fill_packed(run);
   fill_factors(run);
   for (int member = 0; member < task.threads; ++member)
     std::memset(run.mine(member) + run.lay.sums, 0, static_cast<std::size_t>(4 * run.lay.vectors * plan.kernels->lanes));
@@ -212,7 +212,7 @@ int int8_stages(const Int8Plan&, const Int8Task&) { return 2; }
 int int8_units(const Int8Plan& plan, const Int8Task& task, int stage) {
   const Int8Run run = make_run(plan, task, nullptr);
   if (stage == 1) return run.lay.row_units * run.lay.panel_units;
-  return needs_gathering(run) ? task.algorithm->gather_units(run) : 0;
+  return weights_of(run) == Int8Weights::gathered ? task.algorithm->gather_units(run) : 0;
 }
 
 void run_int8(const Int8Plan& plan, const Int8Task& task, int stage, int begin, int end, int member, std::uint8_t* scratch) {

@@ -87,7 +87,7 @@ static void stream_direct(const Int8Run& run, std::uint8_t* mine, const std::uin
       const std::uint8_t* from[8];
       for (int k = 0; k < pieces.at(i); ++k) from[k] = sources[at + k] + 4 * static_cast<std::ptrdiff_t>(first);
       (i < pieces.large ? large : small)(weights, from, taps, tap_count, groups,
-                                         to + static_cast<std::int64_t>(at) * vectors * kLanes);
+                                         to + static_cast<std::int64_t>(at) * vectors * kLanes, Ahead{weights, 0});
     }
   });
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "int8/kernels.h"
@@ -38,6 +39,7 @@ const Int8Kernels& int8_kernels_avx512_vbmi() {
     Int8Kernels made = int8_kernels_avx512_vnni();
     made.name = "int8_avx512_vbmi";
     made.gather = int8_avx512_vbmi::gather;
+    made.gather_panel = int8_avx512_vbmi::gather_panel;
     return made;
   }();
   return table;

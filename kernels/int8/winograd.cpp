@@ -19,13 +19,26 @@ bool suits(const Int8Plan&) { return true; }
 int tiles_of(const Int8Plan& plan) { return (plan.shape.output.width + 3) / 4 * ((plan.shape.output.height + 3) / 4); }
 int padded_words(const Int8Kernels& k, int in_count) { return (in_count + 2 * k.lanes - 1) / (2 * k.lanes) * 2 * k.lanes; }
 
-// How many tiles are transformed and multiplied together, given the number of active inputs.
-int unit_tiles(const Int8Plan& plan, int in_count, int threads) {
+std::size_t weight_bytes(const Int8Plan& plan, int in_count, int vectors) {
+  const int pairs = (std::min(in_count, plan.inputs) + 1) / 2;
+  return static_cast<std::size_t>(filter_bytes(pairs, vectors, plan.kernels->lanes, plan.kernels->most_vectors));
+}
+
+// Whether the filters of these channels are too many to stay in L2 from unit to unit.
+bool filters_leave(const Int8Plan& plan, int in_count, int out_count) {
+  const int lanes = plan.kernels->lanes;
+  return weight_bytes(plan, in_count, (out_count + lanes - 1) / lanes) > plan.tuning.int8_panel_bytes;
+}
+
+// How many tiles are transformed and multiplied together: fewer where filters stay near, so that other things do too.
+int unit_tiles(const Int8Plan& plan, int in_count, int out_count, int threads) {
   const Int8Kernels& k = *plan.kernels;
+  const std::size_t bytes =
+      filters_leave(plan, in_count, out_count) ? plan.tuning.int8_winograd_far_bytes : plan.tuning.int8_winograd_bytes;
   const int tiles = tiles_of(plan);
   const std::size_t tile =
       72 * static_cast<std::size_t>(padded_words(k, in_count)) + 36 * 4 * static_cast<std::size_t>(k.lanes * k.most_vectors);
-  int most = static_cast<int>(std::clamp<std::size_t>(plan.tuning.int8_winograd_bytes / tile, 12, 1 << 16));
+  int most = static_cast<int>(std::clamp<std::size_t>(bytes / tile, 12, 1 << 16));
   if (threads > 1) most = std::min(most, std::max(4, (tiles + 2 * threads - 1) / (2 * threads)));
   const int units = (tiles + most - 1) / most;
   return (tiles + units - 1) / units;
@@ -38,28 +51,34 @@ double cost(const Int8Plan& plan, int in_count, int out_count) {
   const double vectors = (out_count + k.lanes - 1) / k.lanes, pairs = (in_count + 1) / 2;
   const double panels = (out_count + k.lanes * k.most_vectors - 1) / (k.lanes * k.most_vectors);
   const double tiles = tiles_of(plan);
-  const double units = std::ceil(tiles / unit_tiles(plan, in_count, 1));
-  const double multiply = vectors * tiles * 36.0 * pairs * 0.55 + 36.0 * panels * tiles / 6.0 * 45.0;
+  const double units = std::ceil(tiles / unit_tiles(plan, in_count, out_count, 1));
+  const bool permutes = k.gather_panel != nullptr;
+  const double multiply = vectors * tiles * 36.0 * pairs * (permutes ? 0.52 : 0.55) + 36.0 * panels * tiles / 6.0 * 40.0;
   const double transforms = tiles * (150.0 * std::ceil(in_count / (2.0 * k.lanes)) + 230.0 * vectors);
-  const double filters = all_active(plan, in_count, out_count) ? 0.0 : pairs * vectors * 90.0;
+  const Int8Weights weights = weights_of(plan, &kInt8Winograd, in_count, out_count, 1);
+  const double made = weights == Int8Weights::packed ? 0.0 : weights == Int8Weights::by_panel ? units : 1.0;
+  const double filters = made * pairs * vectors * (!permutes ? 90.0 : has_far_filters(plan) ? 300.0 : 220.0);
+  if (weights == Int8Weights::by_panel) return multiply + transforms + filters;
   // Every unit reads all transformed filters: at 48 bytes a cycle if they fit in L2, at 10 if they do not.
   const double near = static_cast<double>(plan.tuning.int8_near_bytes);
   const double bytes = 36.0 * pairs * vectors * 4.0 * k.lanes;
-  const double reading = units * (std::min(bytes, near) / 48.0 + std::max(0.0, bytes - near) / 10.0);
+  const double reading = units * (std::min(bytes, near) / 48.0 + std::max(0.0, bytes - near) / (permutes ? 16.0 : 10.0));
   return multiply + transforms + filters + reading;
 }
 
-std::size_t weight_bytes(const Int8Plan& plan, int in_count, int vectors) {
-  const int pairs = (std::min(in_count, plan.inputs) + 1) / 2;
-  return static_cast<std::size_t>(filter_bytes(pairs, vectors, plan.kernels->lanes, plan.kernels->most_vectors));
+// Every unit makes all filters again, so there should be few: to write filters that do not fit in L2 and to read them again takes as
+// long as making them twice.
+bool by_panels(const Int8Plan& plan, int in_count, int out_count, bool packed) {
+  const int most = packed ? 1 : plan.tuning.int8_panel_units;
+  return filters_leave(plan, in_count, out_count) && tiles_of(plan) <= most * unit_tiles(plan, in_count, out_count, 1);
 }
 
 bool few_users(const Int8Plan& plan) { return tiles_of(plan) <= plan.tuning.int8_few_tiles; }
 
-void lay_out(const Int8Plan& plan, int in_count, int, int threads, Int8Room& room, Int8Scratch& lay) {
+void lay_out(const Int8Plan& plan, int in_count, int out_count, int threads, Int8Room& room, Int8Scratch& lay) {
   const Int8Kernels& k = *plan.kernels;
   const std::size_t words = static_cast<std::size_t>(padded_words(k, in_count));
-  lay.unit_rows = lay.streamed > 0 ? tiles_of(plan) : unit_tiles(plan, in_count, threads);
+  lay.unit_rows = lay.streamed > 0 ? tiles_of(plan) : unit_tiles(plan, in_count, out_count, threads);
   lay.row_units = (tiles_of(plan) + lay.unit_rows - 1) / lay.unit_rows;
   lay.panel_units = 1;
   lay.position = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(lay.unit_rows) * words) + 2 * k.lanes;
@@ -71,7 +90,8 @@ void lay_out(const Int8Plan& plan, int in_count, int, int threads, Int8Room& roo
 
 std::size_t most_thread_bytes(const Int8Plan& plan, const Int8Scratch& lay) {
   return std::max(lay.thread_size,
-                  lay.transformed + plan.tuning.int8_winograd_bytes + 36 * 8 * static_cast<std::size_t>(plan.kernels->lanes) + 128);
+                  lay.transformed + std::max(plan.tuning.int8_winograd_bytes, plan.tuning.int8_winograd_far_bytes) +
+                      36 * 4 * static_cast<std::size_t>(plan.kernels->lanes * (plan.kernels->most_vectors + 1)) + 128);
 }
 
 int units(const Int8Run& run) { return gather_units(run, 2); }
@@ -92,6 +112,7 @@ const Int8Algorithm kInt8Winograd = {
     gather,
     multiply,
     false,
-    few_users};
+    few_users,
+    by_panels};
 
 }  // namespace penstock

@@ -11,42 +11,64 @@ PENSTOCK_INLINE void forward(const Half* d, Half* t) {
   t[5] = d[5] - d[3] - (e << 1);
 }
 
-// 6x6 pixels, 2 * kLanes channels: rows[y] + x * step. Position i goes to to + i * position.
-static void transform_tile(const std::uint8_t* const* rows, std::ptrdiff_t offset, std::ptrdiff_t step, std::int16_t* to,
-                           std::ptrdiff_t position) {
-  Half half[6][6];  // [column][row of the transform]
-#pragma GCC unroll 6
-  for (int x = 0; x < 6; ++x) {
+// Tiles of one row, 2 * kLanes channels: 6x6 pixels each, of which the next tile shares two columns. Column x of the first tile is
+// rows[y] + offset + x * step. Position i goes to to + i * position, tiles are `words` apart.
+class TileRow {
+ public:
+  TileRow(const std::uint8_t* const* rows, std::ptrdiff_t offset, std::ptrdiff_t step) : step_(step) {
+    for (int y = 0; y < 6; ++y) rows_[y] = rows[y] + offset;
+  }
+  void transform(int tiles, std::int16_t* to, std::ptrdiff_t position, std::ptrdiff_t words) {
+    column(0);
+    column(1);
+    for (int t = 0; t < tiles; ++t, to += words) {
+      if (t % 2 == 0) tile<0>(to, position);
+      else tile<4>(to, position);
+    }
+  }
+
+ private:
+  // Transforms the next column of pixels into place `x`.
+  __attribute__((always_inline)) void column(int x) {
     Half d[6];
 #pragma GCC unroll 6
-    for (int y = 0; y < 6; ++y) d[y] = widen_codes(rows[y] + offset + x * step);
-    forward(d, half[x]);
+    for (int y = 0; y < 6; ++y) d[y] = widen_codes(rows_[y] + at_);
+    forward(d, columns_[x]);
+    at_ += step_;
   }
+  // The tile whose columns are kFirst and following.
+  template <int kFirst>
+  __attribute__((always_inline)) void tile(std::int16_t* to, std::ptrdiff_t position) {
+    column((kFirst + 2) % 8);
+    column((kFirst + 3) % 8);
+    column((kFirst + 4) % 8);
+    column((kFirst + 5) % 8);
 #pragma GCC unroll 6
-  for (int y = 0; y < 6; ++y) {
-    Half d[6], t[6];
+    for (int y = 0; y < 6; ++y) {
+      Half d[6], t[6];
 #pragma GCC unroll 6
-    for (int x = 0; x < 6; ++x) d[x] = half[x][y];
-    forward(d, t);
+      for (int x = 0; x < 6; ++x) d[x] = columns_[(kFirst + x) % 8][y];
+      forward(d, t);
 #pragma GCC unroll 6
-    for (int x = 0; x < 6; ++x) store(to + (y * 6 + x) * position, t[x]);
+      for (int x = 0; x < 6; ++x) store(to + (y * 6 + x) * position, t[x]);
+    }
   }
-}
+
+  Half columns_[8][6];  // [column][row of the transform]
+  const std::uint8_t* rows_[6];
+  std::ptrdiff_t step_, at_ = 0;
+};
 
 // The four sums of a row or column are multiples of the true ones, modulo 2^32: 3 times 2^kShift[i].
 constexpr int kShift[4] = {3, 2, 1, 1};
 
-PENSTOCK_INLINE Mod six_times(Mod m) {
-  const Mod two = m + m;
-  return two + two + two;
-}
-
+// The outer products have been taken six times already, with the filters.
 PENSTOCK_INLINE void backward(const Mod* m, Mod* y) {
   const Mod s12 = m[1] + m[2], d12 = m[1] - m[2], s34 = m[3] + m[4], d34 = m[3] - m[4];
-  y[0] = six_times(m[0]) + s34 - (s12 << 2);
+  y[0] = m[0] + s34 - (s12 << 2);
   y[1] = d34 - d12 - d12;
   y[2] = s34 - s12;
-  y[3] = six_times(m[5]) + d34 + d34 - d12;
+  y[3] = m[5] + d34 + d34 - d12;
 }
 
 // Products of one tile and one vector of outputs to 16 sums, `step` words apart: each position is `position` words from the last.
@@ -81,12 +103,14 @@ struct Positions {
   std::int32_t* products;
   std::ptrdiff_t product_step;
   int pairs, count;  // of inputs, of tiles
+  bool far;          // weights of the next position are fetched into L2
 };
 
-#if PENSTOCK_STREAMS
+#if !defined(PENSTOCK_VEC_NEON)
 #include "int8/positions.inl"
 #else
-static void multiply_positions(const Positions& m, int vectors, Int8Fetcher* fetcher) {
+// NEON gathers all weights before: there are no products to add to.
+static void multiply_positions(const Positions& m, int vectors, Int8Fetcher* fetcher, bool) {
   const std::ptrdiff_t zero_tap[1] = {0};
   const Pieces pieces(m.count, most_pixels(vectors));
   const Multiply large = multiply_of<false>(vectors, pieces.size),
@@ -95,11 +119,12 @@ static void multiply_positions(const Positions& m, int vectors, Int8Fetcher* fet
   for (int i = 0; i < 36; ++i, w += m.weight_step) {
     if (fetcher) fetcher->some();
     for (int piece = 0, at = 0; piece < pieces.n; at += pieces.at(piece++)) {
-      const std::uint8_t* from[8];
+      const std::uint8_t* from[kMostPixels];
       for (int k = 0; k < pieces.at(piece); ++k)
         from[k] = reinterpret_cast<const std::uint8_t*>(m.tiles + i * m.position + (at + k) * m.words);
       (piece < pieces.large ? large : small)(w, from, zero_tap, 1, m.pairs,
-                                             m.products + i * m.product_step + static_cast<std::int64_t>(at) * vectors * kLanes);
+                                             m.products + i * m.product_step + static_cast<std::int64_t>(at) * vectors * kLanes,
+                                             Ahead{w, 0});
     }
   }
 }
@@ -124,15 +149,16 @@ static void winograd(const Int8Run& run, int unit, int member) {
 
   // Rows below the last padding row only make pixels that are not stored: any row serves.
   const std::int64_t last_row = s.input.height - 1 + s.input.halo;
-  for (int t = 0; t < count; ++t) {
+  for (int t = 0, tiles; t < count; t += tiles) {
     const int ty = (first + t) / across, tx = (first + t) % across;
+    tiles = std::min(count - t, across - tx);
     const std::uint8_t* rows[6];
     for (int y = 0; y < 6; ++y) {
       const std::int64_t row = std::min<std::int64_t>(ty * 4 + y - s.pad_h, last_row);
       rows[y] = task.input + (s.input.origin() + row * s.input.pitch() + tx * 4 - s.pad_w) * in_bytes;
     }
     for (int c = 0; c < words; c += 2 * kLanes)
-      transform_tile(rows, c, in_bytes, transformed + static_cast<std::int64_t>(t) * words + c, lay.position);
+      TileRow(rows, c, in_bytes).transform(tiles, transformed + static_cast<std::int64_t>(t) * words + c, lay.position, words);
   }
 
   const Int8Finish f = finish_of(run, member);
@@ -142,8 +168,10 @@ static void winograd(const Int8Run& run, int unit, int member) {
 #else
   constexpr bool streamed = false;
 #endif
-  const std::uint8_t* const weights = streamed ? nullptr : run.weights();
+  const std::uint8_t* const weights = streamed || lay.panel_pairs > 0 ? nullptr : run.weights();
   const Panels panels(task.out_count, kLanes, kMostVectors);
+  const bool far = weights && filter_bytes(pairs, panels.vectors, kLanes, kMostVectors) >
+                                  static_cast<std::int64_t>(run.plan.tuning.int8_near_bytes);
   alignas(64) std::int32_t sums[16 * kMostVectors * kLanes];
   for (int p = 0; p < panels.n; ++p) {
     const int v0 = panels.first(p), vectors = panels.first(p + 1) - v0;
@@ -152,17 +180,27 @@ static void winograd(const Int8Run& run, int unit, int member) {
     if (streamed) {
       made += panel_products(v0, p, count);
     } else {
-      if (run.fetcher && p == 0) run.fetcher->expect(36 * panels.n);
-      const Positions all{weights + panel_filters(v0, p, pairs),
-                          filter_position_bytes(pairs, vectors, kLanes),
-                          transformed,
-                          lay.position,
-                          words,
-                          products,
-                          product_step,
-                          pairs,
-                          count};
-      multiply_positions(all, vectors, run.fetcher);
+      const auto multiply = [&](const std::uint8_t* filters, int begin, int end) {
+        const Positions some{filters,
+                             filter_position_bytes(end - begin, vectors, kLanes),
+                             transformed + 2 * begin,
+                             lay.position,
+                             words,
+                             products,
+                             product_step,
+                             end - begin,
+                             count,
+                             far};
+        multiply_positions(some, vectors, run.fetcher, begin > 0);
+      };
+      const int piece = lay.panel_pairs > 0 ? lay.panel_pairs : pairs;
+      if (run.fetcher && p == 0) run.fetcher->expect(std::int64_t{36} * panels.n * ((pairs + piece - 1) / piece));
+      if (lay.panel_pairs == 0) multiply(weights + panel_filters(v0, p, pairs), 0, pairs);
+      for (int begin = 0; lay.panel_pairs > 0 && begin < pairs; begin += piece) {
+        const int end = std::min(pairs, begin + piece);
+        run.plan.kernels->gather_panel(run, p, begin, end, mine + lay.panel);
+        multiply(mine + lay.panel, begin, end);
+      }
     }
     for (int t = 0; t < count; ++t) {
       const int ty = (first + t) / across * 4, tx = (first + t) % across * 4;

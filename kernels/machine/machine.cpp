@@ -21,11 +21,14 @@ Tuning wide(Tuning t) {
   return t;
 }
 
-// Golden Cove multiplies twice as fast as it packs planes or sums single groups, and its L2 holds both summands of a block.
+// Golden Cove multiplies twice as fast as it packs planes or sums single groups, and its L2 holds both summands of a block. In int8, L2
+// holds a unit's tiles beside the filters of a panel, and L3 is slow: filters are made anew rather than kept there.
 Tuning golden_cove(Tuning t) {
   t.planes_groups = 0.2;
   t.planes_one_tap_large = 0.5;
   t.pixels_sum = 10;
+  t.int8_panel_bytes = 700 << 10;
+  t.int8_winograd_far_bytes = 1360 << 10;
   return t;
 }
 
