@@ -111,7 +111,8 @@ int main(int count, char** words) {
   expect_error(penstock_prepare(first, pixels, two, images, &error), PENSTOCK_BAD_INPUT, &error, "shape: expected (count, ");
   // Float32 has room for pixels of 0 to 255, codes have not.
   for (int64_t i = 0; i < in; ++i) images[in + i] = (float)(i % 256);
-  if (strstr(words[1], "int8") != NULL)
+  const char* const last = strrchr(words[1], '/');  // a folder may be called int8 too
+  if (strstr(last != NULL ? last : words[1], "int8") != NULL)
     expect_error(penstock_run(first, images, two, 0.5, results, &error), PENSTOCK_BAD_INPUT, &error,
                  "image 1 of the batch: values lie");
   images[in + 1] = NAN;
