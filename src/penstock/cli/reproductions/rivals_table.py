@@ -123,7 +123,7 @@ def rivals_table(setting: Setting, name: str, rows: Sequence[Row]) -> Table:
         Column("saving", "Saving"),
         Column("macs_executed", "MACs (executed)"),
         Column("weights", "Weights"),
-        Column("milliseconds", "ms, float32"),
+        Column("milliseconds", "ms"),  # one row is int8 and says so; the caption names the others' precision
         Column("note", "Note", numeric=False),
     )
     measured = read_times(setting.out / f"{name}-times.json")
