@@ -3,6 +3,9 @@
     python benchmarks/training_step.py [--density 0.5] [--rounds 12] [--fresh-memory] [--only-native]
     python benchmarks/training_step.py --network resnet18 --size 128 --batch 64 --only-native --rounds 3
 
+Set OMP_WAIT_POLICY=passive, as `penstock train` does for itself: threads of torch that spin while they wait
+keep a core from the kernels' own.
+
 With torch's own layers, and with the native ones that the default recipe uses on a CPU; and, as "skipping",
 with those that compute winners only, which statistics="winners" allows. The steps are interleaved, and set as
 that recipe sets them. Prints JSON: medians, minima, the ratios of gated to dense (at most 1.15 is wanted; of

@@ -49,13 +49,14 @@ class Tiles {
 class Parts {
  public:
   // row: floats of one channel's filters. all_images: the products are summed over images, so a part has to have all of them.
-  Parts(int groups, std::int64_t channels, std::int64_t row, std::int64_t images, bool all_images) {
+  Parts(const SkipTransforms& transform, std::int64_t channels, std::int64_t row, std::int64_t images, bool all_images)
+      : groups_(transform.groups), last_tiles_(transform.last_tiles) {
     const std::int64_t fit = std::max<std::int64_t>(1, kFilterFloats / row);
     size_ = std::min(fit, all_images ? (channels + kSplit - 1) / kSplit : channels);
     ranges_ = (channels + size_ - 1) / size_;
     block_ = all_images ? images : (images + kSplit - 1) / kSplit;
     blocks_ = (images + block_ - 1) / block_;
-    count_ = static_cast<int>(groups * ranges_ * blocks_);
+    count_ = static_cast<int>(groups_ * ranges_ * blocks_);
   }
   int count() const { return count_; }
   std::int64_t group(int part) const { return part / (ranges_ * blocks_); }
@@ -65,9 +66,10 @@ class Parts {
   void each_image(int part, const SkipShape& s, const Winners& from, const Winners& to, std::int64_t place_step,
                   std::int64_t out_step, std::int64_t first, std::int64_t images, const Work& work) const {
     const std::int64_t begin = part / blocks_ % ranges_ * size_, from_image = part % blocks_ * block_;
+    const std::int64_t vectors = group(part) == groups_ - 1 ? (s.tiles() + last_tiles_ - 1) / last_tiles_ : s.tiles();
     for (std::int64_t i = from_image; i < std::min(from_image + block_, images); ++i) {
       const std::int64_t image = first + i;
-      const SkipProduct product{s.tiles(),
+      const SkipProduct product{vectors,
                                 place_step,
                                 from.list(image),
                                 from.count(image),
@@ -80,7 +82,7 @@ class Parts {
   }
 
  private:
-  std::int64_t size_, ranges_, block_, blocks_;
+  std::int64_t groups_, last_tiles_, size_, ranges_, block_, blocks_;
   int count_;
 };
 
@@ -125,7 +127,7 @@ void skip_forward(Isa isa, Team& team, Scratch& scratch, const SkipShape& s, con
   v.place_at(data + groups * rows.group_step);
   m.place_at(data + groups * rows.group_step + v.floats());
   team.run(static_cast<int>(s.out), [&](int o, int) { transform.filters(s, w, o, u); });
-  const Parts parts(groups, s.out, rows.row, chunk, false);
+  const Parts parts(transform, s.out, rows.row, chunk, false);
   const std::int64_t pixels = s.height * s.width * in.capacity();
   const std::int64_t results = s.out_height() * s.out_width() * out.capacity();
   for (std::int64_t first = 0; first < s.images; first += chunk) {
@@ -167,7 +169,7 @@ void skip_backward(Isa isa, Team& team, Scratch& scratch, const SkipShape& s, co
   float* const dz = u.data + groups * u.group_step + v.floats() + d.floats();
   team.run(groups, [&](int g, int) { std::fill_n(du.data + g * du.group_step, du.group_step, 0.0f); });
   if (dx) team.run(static_cast<int>(s.out), [&](int o, int) { transform.filters(s, w, o, u); });
-  const Parts by_output(groups, s.out, of_outputs.row, chunk, true), by_input(groups, s.in, of_inputs.row, chunk, false);
+  const Parts by_output(transform, s.out, of_outputs.row, chunk, true), by_input(transform, s.in, of_inputs.row, chunk, false);
   const std::int64_t map = s.height * s.width * in.capacity();
   for (std::int64_t first = 0; first < s.images; first += chunk) {
     const std::int64_t images = std::min(chunk, s.images - first);

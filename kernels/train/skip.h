@@ -100,7 +100,8 @@ void skip_norm_gradient(Isa isa, const Winners& winners, std::int64_t image, std
 void skip_pack(Isa isa, Team& team, const NormShape& s, const std::uint8_t* won, const float* whole, float* packed);
 void skip_unpack(Isa isa, Team& team, const NormShape& s, const std::uint8_t* won, const float* packed, float* whole);
 
-// Transformed tiles of one image: [group of positions][place in the list][tile][lane]. Steps are in floats.
+// Transformed tiles of one image: [group of positions][place in the list][tile][lane]. In the last group several tiles may share a
+// vector (`last_tiles` of SkipTransforms). Steps are in floats.
 struct SkipTiles {
   float* data;
   std::int64_t group_step, place_step;
@@ -115,6 +116,7 @@ struct SkipFilters {
 // The transforms of one stride, with one instruction set. `pitch` is that of the packed map that is read or written.
 struct SkipTransforms {
   int groups;
+  int last_tiles;  // tiles that share a vector of the last group
   void (*filters)(const SkipShape& s, const float* w, std::int64_t o, const SkipFilters& to);
   void (*filter_gradient)(const SkipShape& s, const SkipFilters& du, std::int64_t o, float* dw);
   void (*input_tiles)(const SkipShape& s, const float* x, std::int64_t pitch, const SkipTiles& to);
@@ -125,7 +127,7 @@ struct SkipTransforms {
 
 // The products of one group of positions in one image, between two lists of channels.
 struct SkipProduct {
-  std::int64_t tiles;
+  std::int64_t tiles;       // vectors of each place: as many as tiles, or fewer where tiles share a vector
   std::int64_t place_step;  // of the tiles of the inputs and of the outputs
   const std::int32_t* ins;  // channels whose tiles are read
   std::int64_t in_count;

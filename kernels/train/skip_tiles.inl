@@ -80,42 +80,59 @@ struct EverySecondPixel {
 };
 
 // Positions of a transformed tile, one vector of kLanes channels each, and how they lie in memory: a channel's positions are
-// vectors themselves, in groups. Quads of positions keep their order; the last group is filled up with zeros.
+// vectors themselves, in groups of kQuads quads. Quads of positions keep their order. Where the number of quads is no multiple of
+// kQuads one quad is left over. It does not get vectors of its own: a vector of the last group holds the last quad of kQuads tiles,
+// and a filter's last quad is repeated to fill one.
 template <typename Axis>
 struct Positions {
   static constexpr int kSize = Axis::kSize;
   static constexpr int kUsedQuads = (kSize * kSize + 3) / 4;
-  static constexpr int kGroups = (kUsedQuads + kQuads - 1) / kQuads;
+  static constexpr int kWhole = kUsedQuads / kQuads;  // groups of one tile's quads
+  static constexpr int kLeft = kUsedQuads % kQuads;
+  static constexpr int kGroups = kWhole + kLeft;
+  static_assert(kLeft <= 1, "the last group holds one quad of each tile");
 
-  Vec all[kGroups * kQuads * 4];
+  Vec all[kUsedQuads * 4];
 
   PENSTOCK_INLINE Index offset(int quad, Index group_step) { return quad / kQuads * group_step + quad % kQuads * 4; }
 
-  // kLanes channels, `step` apart.
-  PENSTOCK_INLINE void put(Positions& p, float* to, Index group_step, Index step) {
-#pragma GCC unroll 4
-    for (int i = kSize * kSize; i < kGroups * kQuads * 4; ++i) p.all[i] = zero();
-    for (int quad = 0; quad < kGroups * kQuads; ++quad) {
-      Vec a = p.all[4 * quad], b = p.all[4 * quad + 1], c = p.all[4 * quad + 2], d = p.all[4 * quad + 3];
-      transpose_quads(a, b, c, d);
-      float* const place = to + offset(quad, group_step);
-      store_quads(place, 4 * step, a);
-      store_quads(place + step, 4 * step, b);
-      store_quads(place + 2 * step, 4 * step, c);
-      store_quads(place + 3 * step, 4 * step, d);
-    }
+  // One quad of kLanes channels, `step` apart.
+  PENSTOCK_INLINE void put_quad(const Positions& p, int quad, float* to, Index step) {
+    Vec a = p.all[4 * quad], b = p.all[4 * quad + 1], c = p.all[4 * quad + 2], d = p.all[4 * quad + 3];
+    transpose_quads(a, b, c, d);
+    store_quads(to, 4 * step, a);
+    store_quads(to + step, 4 * step, b);
+    store_quads(to + 2 * step, 4 * step, c);
+    store_quads(to + 3 * step, 4 * step, d);
   }
 
-  PENSTOCK_INLINE void get(Positions& p, const float* from, Index group_step, Index step) {
+  // The last quad goes to `last`, `copies` times side by side.
+  PENSTOCK_INLINE void put(Positions& p, float* to, Index group_step, Index step, float* last, int copies) {
+#pragma GCC unroll 4
+    for (int i = kSize * kSize; i < kUsedQuads * 4; ++i) p.all[i] = zero();
+    for (int quad = 0; quad < kWhole * kQuads; ++quad) put_quad(p, quad, to + offset(quad, group_step), step);
+    if constexpr (kLeft == 1)
+      for (int copy = 0; copy < copies; ++copy) put_quad(p, kUsedQuads - 1, last + 4 * copy, step);
+  }
+
+  PENSTOCK_INLINE void get_quad(Positions& p, int quad, const float* from, Index step, int copies) {
     const float* channel[kQuads];
     for (int q = 0; q < kQuads; ++q) channel[q] = from + 4 * q * step;
-    for (int quad = 0; quad < kUsedQuads; ++quad) {
-      const Index at = offset(quad, group_step);
-      Vec a = load_quads(channel, at), b = load_quads(channel, at + step);
-      Vec c = load_quads(channel, at + 2 * step), d = load_quads(channel, at + 3 * step);
-      transpose_quads(a, b, c, d);
-      p.all[4 * quad] = a, p.all[4 * quad + 1] = b, p.all[4 * quad + 2] = c, p.all[4 * quad + 3] = d;
+    Vec a = load_quads(channel, 0), b = load_quads(channel, step);
+    Vec c = load_quads(channel, 2 * step), d = load_quads(channel, 3 * step);
+    for (int copy = 1; copy < copies; ++copy) {
+      const Index at = 4 * copy;
+      a = a + load_quads(channel, at), b = b + load_quads(channel, at + step);
+      c = c + load_quads(channel, at + 2 * step), d = d + load_quads(channel, at + 3 * step);
     }
+    transpose_quads(a, b, c, d);
+    p.all[4 * quad] = a, p.all[4 * quad + 1] = b, p.all[4 * quad + 2] = c, p.all[4 * quad + 3] = d;
+  }
+
+  // The last quad is the sum of `copies` quads from `last` on.
+  PENSTOCK_INLINE void get(Positions& p, const float* from, Index group_step, Index step, const float* last, int copies) {
+    for (int quad = 0; quad < kWhole * kQuads; ++quad) get_quad(p, quad, from + offset(quad, group_step), step, 1);
+    if constexpr (kLeft == 1) get_quad(p, kUsedQuads - 1, last, step, copies);
   }
 };
 
@@ -136,7 +153,20 @@ PENSTOCK_INLINE void pixels_to_tiles(const float* (&at)[Size][Size], Index pitch
     both_axes<Size, Axis::kSize>(
         apply, [&](int r, int c) { return at[r][c] ? load(at[r][c] + first) : zero(); },
         [&](int r, int c, Vec v) { p.all[r * Axis::kSize + c] = v; });
-    Positions<Axis>::put(p, to.data + first * to.place_step + tile * kLanes, to.group_step, to.place_step);
+    float* const place = to.data + first * to.place_step;
+    Positions<Axis>::put(p, place + tile * kLanes, to.group_step, to.place_step,
+                         place + Positions<Axis>::kWhole * to.group_step + tile * 4, 1);
+  }
+}
+
+// Zeros where the last group's last vector has room for more tiles than there are: a weight gradient sums over whole vectors.
+template <typename Axis>
+PENSTOCK_INLINE void clear_missing_tiles(const SkipShape& s, Index pitch, const SkipTiles& to) {
+  if constexpr (Positions<Axis>::kLeft == 1) {
+    float* const last = to.data + Positions<Axis>::kWhole * to.group_step;
+    const Index tiles = s.tiles(), missing = (kQuads - tiles % kQuads) % kQuads;
+    for (Index place = 0; place < pitch; ++place)
+      std::memset(last + place * to.place_step + tiles * 4, 0, sizeof(float) * static_cast<std::size_t>(missing * 4));
   }
 }
 
@@ -145,7 +175,9 @@ PENSTOCK_INLINE void tiles_to_pixels(const SkipTiles& from, Index pitch, Index t
                                      const Put& put) {
   for (Index first = 0; first < pitch; first += kLanes) {
     Positions<Axis> p;
-    Positions<Axis>::get(p, from.data + first * from.place_step + tile * kLanes, from.group_step, from.place_step);
+    const float* const place = from.data + first * from.place_step;
+    Positions<Axis>::get(p, place + tile * kLanes, from.group_step, from.place_step,
+                         place + Positions<Axis>::kWhole * from.group_step + tile * 4, 1);
     both_axes<Axis::kSize, Size>(
         apply, [&](int r, int c) { return p.all[r * Axis::kSize + c]; },
         [&](int r, int c, Vec v) {
@@ -162,6 +194,7 @@ static void skip_input_tiles(const SkipShape& s, const float* x, Index pitch, co
     pixels_of<kSize>(x, s.height, s.width, pitch, 4 * Axis::kStride * ty - s.padding, 4 * Axis::kStride * tx - s.padding, at);
     pixels_to_tiles<Axis>(at, pitch, tile, [](const auto& a, auto& b) { Axis::forward(a, b); }, to);
   });
+  clear_missing_tiles<Axis>(s, pitch, to);
 }
 
 template <typename Axis>
@@ -171,6 +204,7 @@ static void skip_gradient_tiles(const SkipShape& s, const float* dy, Index pitch
     pixels_of<4>(dy, s.out_height(), s.out_width(), pitch, 4 * ty, 4 * tx, at);
     pixels_to_tiles<Axis>(at, pitch, tile, [](const auto& a, auto& b) { Axis::backward_transposed(a, b); }, to);
   });
+  clear_missing_tiles<Axis>(s, pitch, to);
 }
 
 template <typename Axis>
@@ -205,7 +239,8 @@ static void skip_filters(const SkipShape& s, const float* w, Index o, const Skip
     both_axes<3, Axis::kSize>([](const auto& a, auto& b) { Axis::filter(a, b); },
                               [&](int r, int c) { return load_first(filter + (r * 3 + c) * s.in + first, left); },
                               [&](int r, int c, Vec v) { p.all[r * Axis::kSize + c] = v; });
-    Positions<Axis>::put(p, to.data + o * to.out_step + first * to.in_step, to.group_step, to.in_step);
+    float* const row = to.data + o * to.out_step + first * to.in_step;
+    Positions<Axis>::put(p, row, to.group_step, to.in_step, row + Positions<Axis>::kWhole * to.group_step, kQuads);
   }
 }
 
@@ -215,7 +250,8 @@ static void skip_filter_gradient(const SkipShape& s, const SkipFilters& du, Inde
   for (Index first = 0; first < s.in; first += kLanes) {
     const int left = static_cast<int>(s.in - first < kLanes ? s.in - first : kLanes);
     Positions<Axis> p;
-    Positions<Axis>::get(p, du.data + o * du.out_step + first * du.in_step, du.group_step, du.in_step);
+    const float* const row = du.data + o * du.out_step + first * du.in_step;
+    Positions<Axis>::get(p, row, du.group_step, du.in_step, row + Positions<Axis>::kWhole * du.group_step, kQuads);
     both_axes<Axis::kSize, 3>([](const auto& a, auto& b) { Axis::filter_transposed(a, b); },
                               [&](int r, int c) { return p.all[r * Axis::kSize + c]; },
                               [&](int r, int c, Vec v) { store_first(filter + (r * 3 + c) * s.in + first, v, left); });
@@ -224,8 +260,10 @@ static void skip_filter_gradient(const SkipShape& s, const SkipFilters& du, Inde
 
 template <typename Axis>
 constexpr SkipTransforms skip_transforms() {
-  return {Positions<Axis>::kGroups, skip_filters<Axis>,        skip_filter_gradient<Axis>, skip_input_tiles<Axis>,
-          skip_output_tiles<Axis>,  skip_gradient_tiles<Axis>, skip_add_input_tiles<Axis>};
+  return {Positions<Axis>::kGroups,  Positions<Axis>::kLeft == 1 ? kQuads : 1,
+          skip_filters<Axis>,        skip_filter_gradient<Axis>,
+          skip_input_tiles<Axis>,    skip_output_tiles<Axis>,
+          skip_gradient_tiles<Axis>, skip_add_input_tiles<Axis>};
 }
 
 }  // namespace PENSTOCK_ISA

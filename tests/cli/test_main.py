@@ -229,3 +229,21 @@ def test_what_stands_in_brackets_is_shown(capsys: pytest.CaptureFixture[str], tm
     assert main(["compile", "m_cifarnet", "--data", "sample", "--out", str(out)]) == 0
     assert out.exists()
     assert "net[dim].penstock" in capsys.readouterr().out.replace("\n", "")
+
+
+def test_training_commands_let_waiting_threads_sleep() -> None:
+    said = {}
+    for command, given in (("train", {}), ("train", {"OMP_WAIT_POLICY": "active"}), ("doctor", {})):
+        code = (
+            "import atexit, os; from penstock.cli.main import main; "
+            "atexit.register(lambda: print('policy', os.environ.get('OMP_WAIT_POLICY'))); "
+            f"main(['{command}', '--help'])"
+        )
+        clean = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+        done = subprocess.run([sys.executable, "-c", code], env=clean | given, capture_output=True, text=True)
+        said[command, *given.values()] = done.stdout.splitlines()[-1]
+    assert said == {
+        ("train",): "policy passive",
+        ("train", "active"): "policy active",  # what the user says holds
+        ("doctor",): "policy None",
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 import warnings
@@ -91,6 +92,11 @@ def _run(words: list[str]) -> int:
 
 def run_command(words: list[str]) -> int:
     """Run a command that there is; what it refuses is raised."""
+    if words[0] in (*_TRAINING, "reproduce"):
+        # A step alternates between OpenMP's threads (torch) and those of our kernels. One that spins while it
+        # waits keeps a core from the others: on two cores a step at d = 0.5 took 0.60 of a dense one, 0.54
+        # when they sleep (benchmarks/training_step.py). OpenMP looks here once, when torch is imported.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     module = importlib.import_module(f"penstock.cli.{words[0]}")
     options = _parse(module, words)
     return 0 if options is None else int(module.run(options))
