@@ -1,4 +1,4 @@
-"""Accuracy against milliseconds: the shipped gated networks beside the dense one in float32 and in int8.
+"""Accuracy against milliseconds: the shipped gated networks and the dense one, each in float32 and in int8.
 
     python benchmarks/tradeoff.py            # scores CIFAR-10's 10,000 test images, then measures
     python benchmarks/tradeoff.py --draw     # measures nothing: docs/tradeoff.png from the newest results
@@ -34,6 +34,7 @@ from penstock.zoo import pretrained
 
 PREFIX = "m_cifarnet-cifar10"
 ANY, EACH = "one network for all densities", "a network for each density"
+PRECISIONS = ("float32", "int8")
 FIGURE = Path(__file__).parent.parent / "docs" / "tradeoff.png"
 
 
@@ -70,12 +71,13 @@ class Contestant:
 def contestants(options: Options, example: Tensor) -> tuple[list[Contestant], dict[str, str]]:
     """The shipped networks through the engine, and the dense one in every runtime; and what is missing."""
     made = []
-    engine = compile_engine(pretrained(f"{PREFIX}-any"), example[:1])
-    for density in (float(d) for d in options.densities.split(",")):
-        made.append(Contestant(ANY, f"d = {density:g}", "float32", _at(engine, density)))
-    for name in ("d70", "d50", "d30"):
-        own = compile_engine(pretrained(f"{PREFIX}-{name}"), example[:1])
-        made.append(Contestant(EACH, f"d = {int(name[1:]) / 100:g}", "float32", own))
+    for precision in PRECISIONS:
+        engine = _compiled("any", example, precision)
+        for density in (float(d) for d in options.densities.split(",")):
+            made.append(Contestant(ANY, f"d = {density:g}", precision, _at(engine, density)))
+        for name in ("d70", "d50", "d30"):
+            own = _compiled(name, example, precision)
+            made.append(Contestant(EACH, f"d = {int(name[1:]) / 100:g}", precision, own))
     dense = pretrained(f"{PREFIX}-dense")
     found = dense_runtimes(dense, example[:1], runtime_names(options.against), 1, example, options.models)
     made += [Contestant("dense", name, one.precision, one) for name, one in found.run.items()]
@@ -98,7 +100,7 @@ def measure(options: Options, console: Console) -> list[dict[str, Any]]:
     rows = []
     for index, (one, kept) in enumerate(zip(all_of_them, scores, strict=True)):
         time = times[str(index)]
-        console.print(f"{one.series}, {one.label}: {kept['top1']:.2f}% at {milliseconds(time.least)}")
+        console.print(f"{one.series}, {one.label}, {one.precision}: {kept['top1']:.2f}% at {milliseconds(time.least)}")
         rows.append(
             {
                 "series": one.series,
@@ -123,7 +125,7 @@ def score(
     keys = [
         "dense, float32"
         if (one.series, one.precision) == ("dense", "float32")
-        else f"{one.series}, {one.label}"
+        else f"{one.series}, {one.label}, {one.precision}"
         for one in contestants
     ]
     for key, one in zip(keys, contestants, strict=True):
@@ -151,13 +153,14 @@ def draw(kept: Kept, path: Path) -> None:
     """The README's picture."""
     curves = [
         Curve(
-            f"Penstock float32, {series}",
+            f"Penstock {precision}, {series}",
             tuple(
                 CurvePoint(row["milliseconds"], row["top1"], row["label"])
                 for row in kept.results
-                if row["series"] == series
+                if (row["series"], row["precision"]) == (series, precision)
             ),
         )
+        for precision in PRECISIONS
         for series in (EACH, ANY)
     ]
     marks = [
@@ -185,6 +188,13 @@ def main(options: Options) -> int:
     if options.draw or options.out == RESULTS:
         draw(newest("tradeoff", options.machine or None, options.out), options.figure)
     return 0
+
+
+def _compiled(name: str, example: Tensor, precision: str) -> Any:
+    calibration = example if precision == "int8" else None
+    return compile_engine(
+        pretrained(f"{PREFIX}-{name}"), example[:1], precision=precision, calibration=calibration
+    )
 
 
 def _at(engine: Any, density: float) -> Callable[[Tensor], Any]:
