@@ -80,7 +80,7 @@ def known_shape(network: nn.Module) -> tuple[int, ...]:
 
 @torch.no_grad()
 def draw_winners(gated: nn.Module, chance: torch.Generator | None = None) -> None:
-    """Let each gated layer's winners be drawn by lot, the same for every image.
+    """Let each gated layer's winners be drawn at random, the same for every image.
 
     Fresh gates all tie, so every layer would keep the same first channels, and residual sums would look
     sparser than any trained network's. All saliencies are above zero, so exactly ⌈d · C⌉ channels win.

@@ -1,6 +1,6 @@
 """The controls, without which no table of pruning methods is honest.
 
-random-channels   the same share of every layer, drawn by lot
+random-channels   the same share of every layer, drawn at random
 from-scratch      the same widths with weights that were never trained: does the choice matter at all?
 """
 

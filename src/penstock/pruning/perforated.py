@@ -5,7 +5,7 @@
     rates      1, 1/1.5, 1/2, 1/3 … 1/20 of the positions
     greedily   raise the rate of the layer with the least (loss − loss₀) / (cost₀ − cost) until all is saved
 
-Masks: "impact" (the highest stay), "grid" (equal spacing, random offset) or "uniform" (by lot). The authors'
+Masks: "impact" (the highest stay), "grid" (equal spacing, random offset) or "uniform" (at random). The authors'
 fourth, by the structure of a pooling layer behind, is not here. Cost is MACs; the authors measure time. 1×1
 convolutions stay whole.
 """
@@ -165,7 +165,7 @@ class PerforatedConv(PixelLayer):
 
 
 def nearest_positions(mask: Tensor, draw: torch.Generator) -> Tensor:
-    """(height · width,): for every position the nearest one in `mask`, itself if it is in; ties by lot."""
+    """(height · width,): for every position the nearest one in `mask`, itself if it is in; ties are broken at random."""
     places = torch.stack(torch.meshgrid(*(torch.arange(n) for n in mask.shape), indexing="ij"), -1).flatten(
         0, 1
     )

@@ -57,7 +57,7 @@ METHODS: dict[str, Entry] = {
     "perforated": Entry("Perforated", Perforated, "some pixels are computed, the others copy a neighbour"),
     "lccl": Entry("LCCL", LowCostLayers, "a cheap map says which pixels are worth computing"),
     "channel-gating": Entry("CGNet", ChannelGating, "some inputs decide if the rest is worth adding"),
-    "random-channels": Entry("random", RandomChannels, "control: channels by lot"),
+    "random-channels": Entry("random", RandomChannels, "control: channels at random"),
     "from-scratch": Entry("scratch", FromScratch, "control: the same widths, untrained"),
 }
 
