@@ -116,7 +116,7 @@ std::int64_t int8_macs(const Int8Plan& plan, const Int8Task& task);
 // caller's to set), or the beginning of what is kept for tasks that skip nothing.
 Int8Fetch int8_rows(const Int8Plan& plan, bool skips_nothing);
 std::int64_t int8_plan_bytes(const Int8Plan& plan);
-// Whether its weights are too many to stay in the caches by themselves.
+// Whether a plan's weights are too large to stay in the caches from image to image.
 bool int8_is_far(const Int8Plan& plan);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Depthwise layers of codes: channels in the lanes, no matter which groups they are. The kernels are depthwise.inl.
+// Depthwise layers of codes, with channels in the lanes: a vector holds channels of several groups. The kernels are depthwise.inl.
 #include "int8/kernels.h"
 
 namespace penstock {

@@ -10,8 +10,8 @@ PENSTOCK_INLINE Vec curve(Function f, Vec v) {
   }
 }
 
-// What the function asks for besides the clamp to [low, high]. rectified: nothing, and no code is below the zero point. clamped:
-// nothing. shaped: its own formula.
+// What the function needs besides the clamp to [low, high]: `clamped` nothing, `rectified` nothing either, and no code is below the
+// zero point, `shaped` a formula of its own.
 enum class Ending { rectified, clamped, shaped };
 
 PENSTOCK_INLINE Ending ending_of(const Int8Finish& f) {

@@ -1,5 +1,5 @@
 // Weights gathered piece by piece, as they are multiplied. Where few pixels use them, writing all of them and reading them again
-// takes longer than the products; a piece stays in the first-level cache.
+// takes longer than the products; a piece stays in L1.
 #if PENSTOCK_STREAMS
 
 // For pieces of inputs and every panel of outputs: each(panel, weights, first pair, pairs). `turns` of the fetcher are expected for
@@ -17,7 +17,7 @@ static void stream_weights(const Int8Run& run, std::uint8_t* mine, bool with_tra
   if (run.fetcher) run.fetcher->expect(static_cast<std::int64_t>(turns) * ((all.groups + piece - 1) / piece));
   for (int first = 0; first < all.groups; first += lay.streamed) {
     const int last = std::min(all.groups, first + lay.streamed);
-    // Where no output is skipped the plan's own rows serve, but for an input without a partner.
+    // Where no output is skipped the plan's own rows are used, except for the last input where their number is odd.
     const int whole = run.task.out_count == run.plan.shape.out_channels ? std::min(last, all.inputs / 2) : first;
     for (int q = whole; q < last; ++q) all.compact_inputs(q, rows + (q - first) * input_bytes);
     for (int p = 0; p < panels.n; ++p) {

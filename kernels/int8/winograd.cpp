@@ -30,7 +30,7 @@ bool filters_leave(const Int8Plan& plan, int in_count, int out_count) {
   return weight_bytes(plan, in_count, (out_count + lanes - 1) / lanes) > plan.tuning.int8_panel_bytes;
 }
 
-// How many tiles are transformed and multiplied together: fewer where filters stay near, so that other things do too.
+// How many tiles are transformed and multiplied together: fewer where the filters stay in L2, so that the tiles stay there as well.
 int unit_tiles(const Int8Plan& plan, int in_count, int out_count, int threads) {
   const Int8Kernels& k = *plan.kernels;
   const std::size_t bytes =
@@ -66,8 +66,8 @@ double cost(const Int8Plan& plan, int in_count, int out_count) {
   return multiply + transforms + filters + reading;
 }
 
-// Every unit makes all filters again, so there should be few: to write filters that do not fit in L2 and to read them again takes as
-// long as making them twice.
+// Every unit transforms all filters again, so this pays only with few units: writing filters that do not fit in L2 and reading them
+// back takes as long as transforming them twice.
 bool by_panels(const Int8Plan& plan, int in_count, int out_count, bool packed) {
   const int most = packed ? 1 : plan.tuning.int8_panel_units;
   return filters_leave(plan, in_count, out_count) && tiles_of(plan) <= most * unit_tiles(plan, in_count, out_count, 1);

@@ -10,7 +10,7 @@ namespace penstock {
 
 namespace {
 
-// Of all groups.
+// The panels of all groups together.
 int panel_count(const ConvPlan& plan, int out_count) {
   const LanesPlan& l = plan.in_lanes;
   return l.groups == 1 ? panels_of(vectors_of(plan, out_count)) : l.groups * l.panels;
@@ -83,7 +83,7 @@ struct Run {
     return reinterpret_cast<T*>(scratch + floats);
   }
   LanesPanel* panels() const { return at<LanesPanel>(lay.panels); }
-  // Those of the plan, or all that are active.
+  // The plan's weights where all channels are active, else those gathered for this image.
   const float* weights() const { return dense ? plan.in_lanes.weights.data() : at<float>(lay.weights); }
 };
 
@@ -261,7 +261,7 @@ void multiply(const Run& run, int unit, float* thread) {
     std::memset(sums, 0, sizeof(float) * static_cast<std::size_t>(panel.vectors * lanes));
   }
   LanesArgs args = args_of(run);
-  // From the second block on, weights that are few are in L2 already.
+  // From the second block of pixels on, weights that fit L2 are there already.
   if (unit + 1 < count * l.blocks && (unit < count || weights_are_far(run.plan))) args.next = fetch_of(run, (unit + 1) % count);
   args.later = later_rows(run.task, unit, count * l.blocks);
   lanes_kernels(run.plan.machine.isa)

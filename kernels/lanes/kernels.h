@@ -57,9 +57,9 @@ struct LanesArgs {
   const std::ptrdiff_t* taps;  // offsets of runs of `in_count` values; of planes, of single values
   int tap_count;
   bool planes;      // a run is one value, and taps are [input][tap]
-  bool flat;        // the rows of input and output run on: pixels are counted through
+  bool flat;        // rows of input and output follow each other without padding: pixels are numbered through the whole map
   bool whole;       // vectors may be stored whole
-  bool fetch_rows;  // each panel reads a part of the input's pixels only, which hardware does not foresee
+  bool fetch_rows;  // each panel reads only a part of each input pixel, which the hardware prefetcher does not predict
   LanesFetch next;  // the weights of the panel that comes next
   LaterRows later;  // what the next layer's gate reads
   LanesOutput out;
@@ -138,8 +138,8 @@ enum class PixelSum { values, magnitudes, squares, largest, largest_value };
 
 struct LanesKernels {
   int lanes, pick_span;
-  // One panel of pixels [begin, end), counted through if the map is flat, else of rows. `sums`, by vector of the panel, gets the sums of
-  // magnitudes; null: nobody asks.
+  // One panel for pixels [begin, end) of a flat map, or for rows [begin, end) of another. `sums`, by vector of the panel, gets the sums
+  // of magnitudes; null: nobody asks.
   void (*multiply)(const LanesArgs&, const LanesPanel&, const float* weights, int begin, int end, float* sums);
   // The weights of one panel's active channels.
   void (*gather)(const LanesGather&, const LanesPanel&, float* to);

@@ -18,11 +18,11 @@ void clear_pixel_padding(float* map, Planes shape, std::ptrdiff_t pixel);
 // and writes nothing, when the lists are the same. There is room for spread_pieces() of them.
 bool set_spread(const LanesKernels& kernels, const std::int32_t* from, int from_count, const std::int32_t* to, int to_count,
                 std::int32_t* first_piece, LanesPiece* pieces);
-// Every piece begins a vector of `to`, of 4 lanes or more, or lies as far from the one before as a vector of `from`.
+// An upper bound: every piece begins a vector of `to`, of 4 lanes or more, or lies a vector of `from` after the piece before it.
 constexpr std::int64_t spread_pieces(int from_count, int to_count) { return (std::int64_t{from_count} + to_count) / 4 + 4; }
 
-// A 1x1 convolution of pixels is computed in blocks of pixels: block b is those from [pixels * b / blocks] on. All its units of a block
-// follow each other in the stage of the products, the last one of a task that asks for no sums.
+// A 1x1 convolution of pixels is computed in blocks of pixels: block b begins at pixel [pixels * b / blocks]. In the stage of the
+// products, which is the last one of a task that asks for no sums, the units of a block follow each other.
 int lanes_blocks(const ConvPlan& plan);
 // Whether a convolution can add another map: its pixels, and those of both maps, run on without padding.
 bool lanes_can_add(const ConvShape& shape);

@@ -1,4 +1,4 @@
-// Outputs in the lanes: a register tile of up to 3 vectors of outputs x up to 14 pixels, each pixel's input splatted.
+// Outputs in the lanes: a register tile of up to 3 vectors of outputs x up to 14 pixels, with each pixel's input broadcast.
 namespace penstock {
 namespace PENSTOCK_ISA {
 
@@ -30,7 +30,8 @@ struct LanesTile {
   int line_count, beat_lines;
 };
 
-// The value that a vector of outputs ends as. Curves come later, over what has been stored: registers are scarce here.
+// The activations that are more than a clamp. They are applied afterwards to what has been stored, because the register tile leaves
+// no registers for them.
 PENSTOCK_INLINE Vec silu(Vec x) {
   // x / (1 + 2^t), 2^t to 1e-7. Between these bounds the reciprocal is a normal number; what they leave out is below 1e-32.
   const Vec t = min(splat(115.0f), max(splat(-126.0f), x * splat(-1.44269504f)));
@@ -272,7 +273,7 @@ static void multiply_panel(const LanesArgs& a, const LanesPanel& panel, const fl
   for (int y = begin; y < end; ++y) {
     const LanesStrip strip = {0, y, input + y * a.row, out.width, tiles};
     if (a.fetch_rows && panel.first == 0) {
-      // What the row below reads and this one does not lies behind this one's last window.
+      // What the next row of outputs reads, and this one does not, lies after this row's last window.
       const float* const behind = a.input + y * a.row + t.taps[t.tap_count - 1] + out.width * a.step;
       LanesFetch rows{};
       rows.from = behind;

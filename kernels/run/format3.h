@@ -1,4 +1,4 @@
-// Programs of format 3, which files may hold: the numbers that format 4 has besides are worked out from the others.
+// Programs of format 3, which older files hold. The fields that only format 4 has are worked out from the others.
 #pragma once
 #include <vector>
 

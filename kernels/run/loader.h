@@ -39,7 +39,7 @@ class Loader {
   Quantised quantised(std::int64_t zero, std::int64_t bits) const;
   int index(std::int64_t value, const char* what, bool must_be_written) const;
   const float* weights(std::int64_t offset, std::int64_t count, const char* what) const;
-  // The same on large pages: for rows that every image reads, where the caller's memory has small ones.
+  // The same, copied to large pages where the caller's memory has small ones: for rows that every image reads.
   const float* rows(std::int64_t offset, std::int64_t count, const char* what);
   int number(std::int64_t value, std::int64_t low, std::int64_t high, const char* what) const;
   bool same_size(const Tensor& a, const Tensor& b) const;
@@ -51,7 +51,7 @@ class Loader {
   void check_constants(const Op& op);
   void check_pixels(Op& op);
   // Kernel, stride, padding and dilation of a convolution, which must lead from one map's size to the other's.
-  // `most_padding` is the input's halo, unless the convolution looks where the map ends.
+  // `most_padding` is the input's halo, unless the convolution checks by itself where the map ends.
   template <typename Field, typename Shape>
   void read_window(Shape& s, const Tensor& in, const Tensor& out, Row p, int most_padding) const {
     s.kernel_h = number(p[Field::kernel_h], 1, kMaxSide, "kernel");

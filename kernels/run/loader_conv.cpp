@@ -137,7 +137,7 @@ void Loader::plan_later(std::int64_t size, std::function<std::string(Op&)> plan)
 }
 
 void Loader::plan_convolutions() {
-  // The largest first: a core that gets one of them last would keep the others waiting.
+  // Plan the largest layers first: a core that got one of them last would keep the others waiting.
   std::vector<std::size_t> order(plans_.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return plans_[a].size > plans_[b].size; });

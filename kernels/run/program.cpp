@@ -118,7 +118,7 @@ bool Loader::same_size(const Tensor& a, const Tensor& b) const {
   return a.layout == b.layout && a.element == b.element && a.shape.height == b.shape.height && a.shape.width == b.shape.width;
 }
 
-// Planes overlap an operation's result only when they lie exactly alike, value on value.
+// An operand may share memory with the result only where every value has the same address in both.
 void Loader::check_apart(int a, int b, bool may_coincide) const {
   const Tensor &s = at(a), &t = at(b);
   const bool apart = s.offset + s.floats() <= t.offset || t.offset + t.floats() <= s.offset;

@@ -161,7 +161,7 @@ struct PixelScratch {
 };
 PixelScratch pixel_scratch(const Tensor& result);
 
-// The same of a convolution that adds, and a block of pixels of its own result and of the addend.
+// The same for a convolution that adds another map, with a block of pixels of its own result and one of the addend.
 struct SumScratch {
   PixelScratch lists;
   std::int64_t own = 0, addend = 0, total = 0;

@@ -1,6 +1,6 @@
-// The one planner of memory: rooms that are needed at the same time lie beside each other, others may share memory.
+// The one memory planner. Rooms (blocks of memory) that are needed at the same time do not overlap; others may share memory.
 //
-// Compiling asks it for the places of feature maps, loading for those of maps and scratch together, and a run for closer places
+// Compiling asks it for the offsets of feature maps, loading for those of maps and scratch together, and a run for a tighter packing
 // when gates leave channels out.
 #pragma once
 #include <cstddef>

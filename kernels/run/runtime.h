@@ -91,12 +91,12 @@ class Runtime {
     const float* rows = nullptr;
     int count = 0, width = 0;
     std::vector<int> tensors;
-    // What comes next is fetched in pieces of one size, at most this many.
+    // What comes next is fetched in pieces of one size: its floats, and how many pieces that makes at most.
     static int piece(const std::vector<Upcoming>& all);
     static std::size_t pieces(const std::vector<Upcoming>& all);
   };
-  // For every convolution: the rows that later operations read, as far as they are known once the convolution has its winners. There
-  // are none where rows are few, and convolutions that prefetch nothing are passed over.
+  // For every convolution: the rows that later operations read, as far as they are known once the convolution has its winners. Short
+  // rows are left out, since they stay in the caches, and so are convolutions that prefetch nothing.
   static std::vector<std::vector<Upcoming>> find_upcoming(const Program& program);
   std::vector<std::vector<Upcoming>> upcoming_;
   // The same for convolutions of codes, which fetch the weights of the next ones too.

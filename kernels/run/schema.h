@@ -17,15 +17,15 @@ constexpr std::int64_t kFormat = 4;
 // What a value is; a code is a byte (int8/pixels.h).
 #define PENSTOCK_ELEMENTS(X) X(float32) X(code8)
 
-// How a feature map lies in memory: `planes` as planes.h says; `vector` is one value a channel, packed in the order of the channel
-// list; `pixels`, of codes, has the channels of a pixel side by side. (An image in the caller's memory is `bare`, planes without
-// margins, which no program can ask for.)
+// How a feature map lies in memory: `planes` as planes.h says; `vector` is one value for each channel, packed in the order of the
+// channel list; `pixels` has the channels of a pixel side by side (pixels.h for floats, int8/pixels.h for codes). An image in the
+// caller's memory is `bare`, planes without padding, which no program can ask for.
 #define PENSTOCK_LAYOUTS(X) X(planes) X(vector) X(pixels) X(bare)
 
-// How the weights of a convolution lie: `filters` is [out][in / groups][tap], `code_filters` the same as int8, four in the place of a
-// float, with `weight_scales` for the outputs; programs carry these. The others are made by
-// planning or for an image: Winograd's transforms by position group, the same with one cache line a pair of channels, those of
-// the active channels alone side by side, and transforms down the rows.
+// How the weights of a convolution lie. Programs carry two formats: `filters` is [out][in / groups][tap], and `code_filters` the same
+// as int8, four in the place of a float, with `weight_scales` for the outputs. Planning makes the others, or an image's task does:
+// Winograd's transforms by group of positions (`positions`), with one cache line for each pair of channels (`lines`), those of the
+// active channels alone side by side (`gathered`), and transforms down the rows (`row_positions`).
 #define PENSTOCK_WEIGHT_FORMATS(X) X(filters) X(code_filters) X(positions) X(lines) X(gathered) X(row_positions)
 
 // `depthwise` has the fields of `conv`; it keeps its input's list, and a channel that is not in it leaves as the constant

@@ -162,7 +162,7 @@ class Runtime::Walk {
   void pool(const Op& op);
   void adaptive_pool(const Op& op);
   void add(const Op& op);
-  // With its summary. Both tensors lie alike.
+  // Copies a plane together with its summary. Both tensors have the same layout and padding.
   void copy_plane(int from, int plane, int to, int to_plane);
   void concat(const Op& op);
   void affine(const Op& op);

@@ -24,7 +24,7 @@ struct Runtime::Walk::Clipping {
   }
 };
 
-// Whether such values may be clipped: a few may.
+// Whether these values may be clipped: a few may, many mean that the input was not preprocessed.
 bool Runtime::Walk::may_clip(const Clipping& clipped) {
   far_ = clipped.finite && clipped.far > clipped.count / kFarShare;
   return clipped.finite && !far_;

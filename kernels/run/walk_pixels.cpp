@@ -130,7 +130,7 @@ void Runtime::Walk::combine_pixels(const Op& op, PixelCombination& what, int fir
   what.row = pixel_row(op.out);
   what.width = to.shape.width;
   what.vectors = (channels + lanes_.lanes - 1) / lanes_.lanes;
-  // A vector may run over into what is never used, but not over a pixel's end.
+  // A vector may write past the last channel, where nothing is ever read, but not past the end of a pixel.
   const int end = first + what.vectors * lanes_.lanes;
   what.last = end <= what.pixel ? lanes_.lanes : channels - (what.vectors - 1) * lanes_.lanes;
   each(to.shape.height, to.floats_for(out.count), [&](int y, int) {
@@ -270,7 +270,7 @@ void Runtime::Walk::exchange_pixels(const Op& op) {
                        t.shape.width,
                        in.count};
   int rows = t.shape.height;
-  // Rows that run on are one.
+  // Without padding, all rows are one long row.
   if (from.shape.halo == 0 && to.shape.halo == 0) {
     all.width *= rows;
     rows = 1;

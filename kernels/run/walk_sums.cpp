@@ -43,7 +43,7 @@ void Runtime::Walk::conv_add_pixels(const Op& op, ConvTask& task) {
   const bool overwrites = skip.data == out.data && sum.terms[0].pieces != nullptr;
   const bool sums = runtime_.wanted_summaries_[static_cast<std::size_t>(op.out)] == static_cast<int>(Summary::l1);
   const std::ptrdiff_t sums_row = round_to_line(out.count);
-  // Whatever the number of threads, so that sums are always added in one order.
+  // The split does not depend on the number of threads, so that sums are always added in the same order.
   const int parts = std::clamp(t.shape.height / blocks, 1, 4);
   const int product = conv_stages(*op.plan, task) - 1, units = conv_units(*op.plan, task, product) / blocks;
   for (int stage = 0; stage < product; ++stage) run_stage(op, task, stage, 0, conv_units(*op.plan, task, stage));
