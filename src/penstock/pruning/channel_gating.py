@@ -26,15 +26,11 @@ from penstock.pruning.pixels import (
     Candidate,
     PixelLayer,
     Work,
-    count_pixels,
-    dense_macs,
-    find_convolutions,
-    need_candidates,
-    pixel_layers,
-    replace_layers,
+    choose_convolutions,
+    layers_of,
     share_for,
 )
-from penstock.pruning.protocol import Budget, Skipping
+from penstock.pruning.protocol import Budget, Skipping, reached
 
 _VECTOR = 8
 _SLOPE = 2.0
@@ -57,39 +53,32 @@ class ChannelGating:
 
     def prune(self, network: nn.Module, example: Tensor, budget: Budget) -> Skipping:
         """The network with gates between the parts of every convolution whose channels divide by p."""
-        traced, found, left_alone = find_convolutions(network, example)
-        chosen = []
-        for one in found:
+
+        def refuse(one: Candidate) -> str | None:
             if one.conv.groups > 1 or one.conv.in_channels % self.parts or one.conv.out_channels % self.parts:
-                left_alone[one.name] = f"its channels do not divide into {self.parts} parts"
-            else:
-                chosen.append(one)
-        need_candidates(network, chosen, left_alone)
-        skipping = sum(one.dense_macs for one in chosen)
-        dense = dense_macs(traced, example[:1])
+                return f"its channels do not divide into {self.parts} parts"
+            return None
+
+        chosen = choose_convolutions(network, example, refuse)
         base = 1 / self.parts
-        share = share_for(budget, dense, skipping, least=base + 1e-4)
+        share = share_for(budget, chosen.dense, chosen.skipping, least=base + 1e-4)
         density = (share - base) / (1 - base)
         goal = NormalDist().inv_cdf(min(0.999, max(0.001, 1 - density)))
-        replace_layers(traced, chosen, lambda one: GatedSums(one, self.parts, goal, self.sparse_backward))
-        return Skipping(traced, "pixels", count_pixels, left_alone)
+        chosen.replace_by(lambda one: GatedSums(one, self.parts, goal, self.sparse_backward))
+        return chosen.result()
 
     def batch_loss(self, network: nn.Module, logits: Tensor, labels: Tensor) -> Tensor | None:
         """pull · Σ (Δ − T)²."""
-        terms = [(layer.delta - layer.target).square().sum() for layer in _layers(network)]
+        terms = [(layer.delta - layer.target).square().sum() for layer in layers_of(network, GatedSums)]
         return self.pull * torch.stack(terms).sum()
 
     def after_epoch(self, network: nn.Module, share: float) -> None:
         """Move T, and all thresholds with it."""
-        done = 1.0 if self.anneal == 0 else min(1.0, share / self.anneal)
-        for layer in _layers(network):
+        done = reached(share, self.anneal)
+        for layer in layers_of(network, GatedSums):
             layer.target.fill_(_START + done * (layer.goal - _START))
             with torch.no_grad():
                 layer.delta.add_(layer.target - layer.delta.mean())
-
-
-def _layers(network: nn.Module) -> list[GatedSums]:
-    return [layer for _, layer in pixel_layers(network) if isinstance(layer, GatedSums)]
 
 
 class GatedSums(PixelLayer):

@@ -21,15 +21,11 @@ from penstock.pruning.pixels import (
     Candidate,
     PixelLayer,
     Work,
-    count_pixels,
-    dense_macs,
-    find_convolutions,
-    need_candidates,
-    pixel_layers,
-    replace_layers,
+    choose_convolutions,
+    layers_of,
     share_for,
 )
-from penstock.pruning.protocol import Budget, Skipping
+from penstock.pruning.protocol import Budget, Skipping, reached
 from penstock.surgery.pixels import DecidingMap
 
 
@@ -43,32 +39,27 @@ class LowCostLayers:
 
     def prune(self, network: nn.Module, example: Tensor, budget: Budget) -> Skipping:
         """The network with a cheap map beside every convolution but the first."""
-        traced, found, left_alone = find_convolutions(network, example)
-        left_alone |= {one.name: "the first convolution stays dense" for one in found if one.first}
-        chosen = [one for one in found if not one.first and one.conv.groups == 1]
-        left_alone |= {one.name: "grouped: it is cheap already" for one in found if one.conv.groups > 1}
-        need_candidates(network, chosen, left_alone)
-        replace_layers(traced, chosen, CheapMap)
-        layers = [layer for _, layer in pixel_layers(traced) if isinstance(layer, CheapMap)]
-        dense = dense_macs(traced, example[:1])
-        share = share_for(
-            budget,
-            dense,
-            sum(layer.dense_macs for layer in layers),
-            sum(layer.cheap_macs for layer in layers),
-        )
+
+        def refuse(one: Candidate) -> str | None:
+            if one.conv.groups > 1:
+                return "grouped: it is cheap already"
+            return "the first convolution stays dense" if one.first else None
+
+        chosen = choose_convolutions(network, example, refuse)
+        chosen.replace_by(CheapMap)
+        layers = layers_of(chosen.traced, CheapMap)
+        share = share_for(budget, chosen.dense, chosen.skipping, sum(layer.cheap_macs for layer in layers))
         for layer in layers:
             layer.goal.fill_(1.0 if self.native else share)
-        return Skipping(traced, "pixels", count_pixels, left_alone)
+        return chosen.result()
 
     def batch_loss(self, network: nn.Module, logits: Tensor, labels: Tensor) -> Tensor | None:
         return None
 
     def after_epoch(self, network: nn.Module, share: float) -> None:
         """Bring the share of computed pixels nearer to its goal."""
-        done = 1.0 if self.anneal == 0 else min(1.0, share / self.anneal)
-        for _, layer in pixel_layers(network):
-            assert isinstance(layer, CheapMap)
+        done = reached(share, self.anneal)
+        for layer in layers_of(network, CheapMap):
             layer.wanted.copy_(1 - done * (1 - layer.goal))
 
 

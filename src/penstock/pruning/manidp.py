@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from penstock.errors import PruningError
 from penstock.gating import Arithmetic, SaliencyPredictor, gated_layers, winner_count
 from penstock.pruning.counting import density_for, gated_cost, image_densities
-from penstock.pruning.protocol import Budget, Skipping
+from penstock.pruning.protocol import Budget, Skipping, reached
 from penstock.surgery import add_gates, explain
 from penstock.training.losses import cosines
 
@@ -66,7 +66,7 @@ class ManifoldPruning:
         for _, layer in gated_layers(network):
             gate = layer.gate
             assert isinstance(gate, ThresholdGate)
-            gate.move_threshold(annealed(share / self.anneal if self.anneal else 1.0, gate.target))
+            gate.move_threshold(annealed(reached(share, self.anneal), gate.target))
 
 
 class ThresholdGate(SaliencyPredictor):

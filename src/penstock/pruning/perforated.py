@@ -5,9 +5,9 @@
     rates      1, 1/1.5, 1/2, 1/3 … 1/20 of the positions
     greedily   raise the rate of the layer with the least (loss − loss₀) / (cost₀ − cost) until all is saved
 
-Masks: "impact" (the highest stay), "grid" (equal spacing, random offset) or "uniform" (at random). The authors'
-fourth, by the structure of a pooling layer behind, is not here. Cost is MACs; the authors measure time. 1×1
-convolutions stay whole.
+Masks: "impact" (the highest stay), "grid" (equal spacing, random offset) or "uniform" (at random). The fourth
+one of the authors, by the structure of a pooling layer behind, is not here. Cost is MACs; the authors measure
+time. 1×1 convolutions stay whole.
 """
 
 from __future__ import annotations
@@ -24,12 +24,8 @@ from penstock.pruning.pixels import (
     Candidate,
     PixelLayer,
     Work,
-    count_pixels,
-    dense_macs,
-    find_convolutions,
-    need_candidates,
-    pixel_layers,
-    replace_layers,
+    choose_convolutions,
+    layers_of,
     share_for,
 )
 from penstock.pruning.protocol import Budget, Calibration, Skipping, need_images
@@ -57,23 +53,18 @@ class Perforated:
     ) -> Skipping:
         """The network with masks found greedily, to be fine-tuned with the masks fixed."""
         data = need_images(data, self.name)
-        traced, found, left_alone = find_convolutions(network, example)
-        chosen = []
-        for one in found:
+
+        def refuse(one: Candidate) -> str | None:
             if one.conv.kernel_size == (1, 1):
-                left_alone[one.name] = "1×1: there is nothing to gain by the authors' way of computing"
-            elif one.shape[1] * one.shape[2] < 2:
-                left_alone[one.name] = "its map is one pixel"
-            else:
-                chosen.append(one)
-        need_candidates(network, chosen, left_alone)
-        dense = dense_macs(traced, example[:1])
-        replace_layers(traced, chosen, PerforatedConv)
-        layers = [layer for _, layer in pixel_layers(traced) if isinstance(layer, PerforatedConv)]
-        skipping = sum(layer.dense_macs for layer in layers)
-        share = share_for(budget, dense, skipping, least=min(RATES))
-        self._search(traced, layers, (1 - share) * skipping, data)
-        return Skipping(traced, "pixels", count_pixels, left_alone)
+                return "1×1: there is nothing to gain by the authors' way of computing"
+            return "its map is one pixel" if one.shape[1] * one.shape[2] < 2 else None
+
+        chosen = choose_convolutions(network, example, refuse)
+        chosen.replace_by(PerforatedConv)
+        layers = layers_of(chosen.traced, PerforatedConv)
+        share = share_for(budget, chosen.dense, chosen.skipping, least=min(RATES))
+        self._search(chosen.traced, layers, (1 - share) * chosen.skipping, data)
+        return chosen.result()
 
     def _search(
         self, network: fx.GraphModule, layers: list[PerforatedConv], wanted: float, data: Calibration
@@ -165,7 +156,7 @@ class PerforatedConv(PixelLayer):
 
 
 def nearest_positions(mask: Tensor, draw: torch.Generator) -> Tensor:
-    """(height · width,): for every position the nearest one in `mask`, itself if it is in; ties are broken at random."""
+    """(height · width,): for every position the nearest one in `mask`; ties are broken at random."""
     places = torch.stack(torch.meshgrid(*(torch.arange(n) for n in mask.shape), indexing="ij"), -1).flatten(
         0, 1
     )

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, fx, nn
 
 from penstock.accounting import account
 from penstock.errors import PruningError
-from penstock.pruning.protocol import Budget, Cost
+from penstock.pruning.protocol import Budget, Cost, Skipping
 from penstock.surgery import trace, weight_layers
 from penstock.surgery.network import eval_mode
 from penstock.surgery.pixels import PixelConv
@@ -39,11 +40,19 @@ class PixelLayer(PixelConv):
         self.work: Work | None = None
 
 
+L = TypeVar("L", bound=PixelLayer)
+
+
 def pixel_layers(network: nn.Module) -> Iterator[tuple[str, PixelLayer]]:
     """Every layer that skips, with its name."""
     for name, module in network.named_modules():
         if isinstance(module, PixelLayer):
             yield name, module
+
+
+def layers_of(network: nn.Module, kind: type[L]) -> list[L]:
+    """The layers that skip in the way of one method."""
+    return [layer for _, layer in pixel_layers(network) if isinstance(layer, kind)]
 
 
 @dataclass(frozen=True)
@@ -57,10 +66,39 @@ class Candidate:
     first: bool
 
 
-def find_convolutions(
-    network: nn.Module, example: Tensor
-) -> tuple[fx.GraphModule, list[Candidate], dict[str, str]]:
-    """A traced copy, the convolutions that run once in it, and why other layers are left alone."""
+@dataclass(frozen=True)
+class Chosen:
+    """The convolutions of a traced copy that a method replaces, and why it leaves other layers alone.
+
+    dense: MACs of the whole network as it was, for one image.
+    """
+
+    traced: fx.GraphModule
+    candidates: list[Candidate]
+    left_alone: dict[str, str]
+    dense: float
+
+    @property
+    def skipping(self) -> int:
+        """MACs of the convolutions that are replaced."""
+        return sum(one.dense_macs for one in self.candidates)
+
+    def replace_by(self, make: Callable[[Candidate], PixelLayer]) -> None:
+        """Put a layer that skips in each convolution's place."""
+        for candidate in self.candidates:
+            layer = make(candidate)
+            layer.train(candidate.conv.training)
+            self.traced.set_submodule(candidate.name, layer)
+
+    def result(self) -> Skipping:
+        """What `prune` returns."""
+        return Skipping(self.traced, "pixels", count_pixels, self.left_alone)
+
+
+def choose_convolutions(
+    network: nn.Module, example: Tensor, refuse: Callable[[Candidate], str | None]
+) -> Chosen:
+    """The convolutions that run once in `network` and that a method does not refuse with a reason."""
     traced = trace(network, example)
     found, left_alone = list[Candidate](), dict[str, str]()
     layers = weight_layers(traced)
@@ -74,27 +112,18 @@ def find_convolutions(
             _, *size = layer.output_shape
             macs = layer.weights.weight[0].numel() * size[0] * size[1] * size[2]
             first = not any(isinstance(one.weights, nn.Conv2d) for one in layers[: names.index(layer.name)])
-            found.append(Candidate(layer.name, layer.weights, macs, (size[0], size[1], size[2]), first))
-    return traced, found, left_alone
-
-
-def need_candidates(network: nn.Module, chosen: list[Candidate], left_alone: dict[str, str]) -> None:
-    """Refuse a network in which nothing can skip."""
-    if not chosen:
+            one = Candidate(layer.name, layer.weights, macs, (size[0], size[1], size[2]), first)
+            reason = refuse(one)
+            if reason is None:
+                found.append(one)
+            else:
+                left_alone[one.name] = reason
+    if not found:
         why = "; ".join(f"{layer}: {reason}" for layer, reason in left_alone.items())
         raise PruningError(
             f"{type(network).__name__} has no convolution that can skip pixels ({why or 'none'})"
         )
-
-
-def replace_layers(
-    traced: fx.GraphModule, chosen: list[Candidate], make: Callable[[Candidate], PixelLayer]
-) -> None:
-    """Put a layer that skips in each convolution's place."""
-    for candidate in chosen:
-        layer = make(candidate)
-        layer.train(candidate.conv.training)
-        traced.set_submodule(candidate.name, layer)
+    return Chosen(traced, found, left_alone, dense_macs(traced, example[:1]))
 
 
 def count_pixels(network: nn.Module, images: Tensor) -> Cost:

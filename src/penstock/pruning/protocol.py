@@ -215,3 +215,12 @@ def need_images(data: Calibration | None, method: str, least: int = 1) -> Calibr
             "give more with `data`, or with --images on the command line"
         )
     return data
+
+
+def reached(share: float, anneal: float) -> float:
+    """How near a goal is, from 0 to 1, after `share` of a training that is to reach it at `anneal`.
+
+    >>> reached(0.25, 0.5), reached(0.75, 0.5), reached(0.0, 0.0)
+    (0.5, 1.0, 1.0)
+    """
+    return 1.0 if anneal == 0 else min(1.0, share / anneal)

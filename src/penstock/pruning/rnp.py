@@ -98,7 +98,7 @@ class Agent(nn.Module):
 
     @property
     def decides(self) -> bool:
-        """Whether it chooses by what it has learned: before, it draws at random in training, else takes all."""
+        """Whether it chooses by what it has learned; before, it draws at random, or takes all in eval."""
         return bool(self.phase == 1)
 
     def macs(self) -> int:
