@@ -34,12 +34,6 @@ PENSTOCK_INLINE void store_lanes(float* p, Vec v, int begin, int end) {
   store(lanes, v);
   for (int i = begin; i < end; ++i) p[i - begin] = lanes[i];
 }
-PENSTOCK_INLINE Vec splat_quad(const float* p) { return load(p); }
-PENSTOCK_INLINE Vec load_quads(const float* const* p, std::ptrdiff_t offset) { return load(p[0] + offset); }
-PENSTOCK_INLINE void load_lines(const float* const* p, std::ptrdiff_t offset, Vec (&v)[4]) {
-  for (int g = 0; g < 4; ++g) v[g] = load(p[0] + offset + g * 4);
-}
-PENSTOCK_INLINE void store_quads(float* p, std::ptrdiff_t, Vec v) { store(p, v); }
 // Not vld2q, which would read the float after the last one.
 PENSTOCK_INLINE Vec load_even(const float* p) {
   const float32x4_t high = vld1q_f32(p + 3);
@@ -53,10 +47,8 @@ PENSTOCK_INLINE Vec join_lo(Vec a, Vec b) {
 PENSTOCK_INLINE Vec join_hi(Vec a, Vec b) {
   return vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
 }
-PENSTOCK_INLINE Vec next_quads(Vec, Vec b) { return b; }
 PENSTOCK_INLINE Vec round(Vec v) { return vrndnq_f32(v); }
 PENSTOCK_INLINE Vec exp2_whole(Vec n) {
   return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
 }
-PENSTOCK_INLINE Vec reciprocal(Vec v) { return splat(1.0f) / v; }
 #include "machine/vec_plain.h"

@@ -30,22 +30,14 @@ PENSTOCK_INLINE void store_first(float* p, Vec v, int n) {
 PENSTOCK_INLINE void store_lanes(float* p, Vec v, int begin, int end) {
   for (int i = begin; i < end; ++i) p[i - begin] = v[i];
 }
-PENSTOCK_INLINE Vec splat_quad(const float* p) { return load(p); }
-PENSTOCK_INLINE Vec load_quads(const float* const* p, std::ptrdiff_t offset) { return load(p[0] + offset); }
-PENSTOCK_INLINE void load_lines(const float* const* p, std::ptrdiff_t offset, Vec (&v)[4]) {
-  for (int g = 0; g < 4; ++g) v[g] = load(p[0] + offset + g * 4);
-}
-PENSTOCK_INLINE void store_quads(float* p, std::ptrdiff_t, Vec v) { store(p, v); }
 PENSTOCK_INLINE Vec load_even(const float* p) { return Vec{p[0], p[2], p[4], p[6]}; }
 PENSTOCK_INLINE Vec zip_lo(Vec a, Vec b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
 PENSTOCK_INLINE Vec zip_hi(Vec a, Vec b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
 PENSTOCK_INLINE Vec join_lo(Vec a, Vec b) { return __builtin_shufflevector(a, b, 0, 1, 4, 5); }
 PENSTOCK_INLINE Vec join_hi(Vec a, Vec b) { return __builtin_shufflevector(a, b, 2, 3, 6, 7); }
-PENSTOCK_INLINE Vec next_quads(Vec, Vec b) { return b; }
 PENSTOCK_INLINE Vec round(Vec v) {
   for (int i = 0; i < 4; ++i) v[i] = __builtin_rintf(v[i]);
   return v;
 }
 PENSTOCK_INLINE Vec exp2_whole(Vec n) { return reinterpret_cast<Vec>((__builtin_convertvector(n, VecInt) + 127) << 23); }
-PENSTOCK_INLINE Vec reciprocal(Vec v) { return splat(1.0f) / v; }
 #include "machine/vec_plain.h"

@@ -34,24 +34,26 @@ void Loader::check_pixels(Op& op) {
 void Loader::check_codes(Op& op) {
   const auto is_codes = [&](int tensor) { return tensor >= 0 && at(tensor).is_codes(); };
   if (!is_codes(op.in) && !is_codes(op.out)) return;
+  const auto check_wide = [&] {
+    check(at(op.out).channels > kImageChannels, "a map of codes has 5 channels or more, unless it is the image");
+  };
   switch (op.kind) {
     case OpKind::add:
     case OpKind::concat:
     case OpKind::affine:
     case OpKind::scale:
       check(static_cast<int>(op.function) < kActivationCount, "function");
-      check(at(op.out).channels > kImageChannels, "a map of codes has 5 channels or more, unless it is the image");
+      check_wide();
       op.scratch.shared = combination_floats(at(op.out).channels);
       break;
     case OpKind::pool:
-      check(at(op.out).channels > kImageChannels, "a map of codes has 5 channels or more, unless it is the image");
+      check_wide();
       check(at(op.in).quantised.scale == at(op.out).quantised.scale && at(op.in).quantised.zero == at(op.out).quantised.zero,
             "pooling keeps scale and zero point");
       check(std::int64_t{op.window.kernel_h} * op.window.kernel_w <= (1 << 22), "window too large");
       break;
     case OpKind::pack:
-      check(!is_codes(op.out) || at(op.out).channels > kImageChannels,
-            "a map of codes has 5 channels or more, unless it is the image");
+      if (is_codes(op.out)) check_wide();
       break;
     case OpKind::adaptive_pool:
       check(at(op.out).layout == Layout::vector && op.pool == Pool::average, "codes are pooled to their average, a vector");

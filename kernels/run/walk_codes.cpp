@@ -147,9 +147,7 @@ void Runtime::Walk::take_sums(int t) {
 void Runtime::Walk::pool_codes(const Op& op) {
   const Tensor& to = tensor(op.out);
   const Live& in = live(op.in);
-  Live& out = live(op.out);
-  out.list = in.list;
-  out.count = in.count;
+  keep_list(op);
   start_codes(op.out);
   const CodeMap from = codes_of(op.in);
   each(to.shape.height, to.floats(), [&](int y, int) {

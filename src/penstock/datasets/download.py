@@ -24,6 +24,14 @@ class Unreachable(DataError):
     """A source that did not answer; another one may."""
 
 
+def use_up(archive: Path, take: Callable[[Path], Path]) -> Path:
+    """What `take` makes of a fetched archive, deleted afterwards: it is taken whole, or of no use."""
+    try:
+        return take(archive)
+    finally:
+        archive.unlink()
+
+
 def download(url: str, path: Path, md5: str, progress: Progress | None = None, timeout: float = 30.0) -> Path:
     """Fetch `url` to `path` and check its MD5. What an interrupted download left is gone on with.
 

@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from penstock.datasets.augment import Augment
 from penstock.datasets.preprocess import Preprocess
-from penstock.datasets.protocol import Batch, Own, whole
+from penstock.datasets.protocol import Batch, LoadedByPlace
 from penstock.errors import DataError
 from penstock_runtime.images import FORMATS, check_pixels
 
@@ -43,7 +43,7 @@ class UnreadableImage(UserWarning):
 
 
 @dataclass(frozen=True)
-class ImageFolder:
+class ImageFolder(LoadedByPlace):
     """files: one for each label; size: the side of the images that the batches hold."""
 
     files: tuple[Path, ...]
@@ -62,25 +62,10 @@ class ImageFolder:
         files = tuple(self.files[index] for index in indices.tolist())
         return replace(self, files=files, labels=self.labels[indices])
 
-    def training_batches(
-        self,
-        order: Sequence[Tensor],
-        augment: Augment,
-        epoch: int,
-        draw: torch.Generator,
-        own: Own = whole,
+    def load(
+        self, batches: Sequence[list[int]], augment: Augment | None = None, epoch: int = 0
     ) -> Iterator[Batch]:
-        """Augmented batches, one for each tensor of indices; see `protocol.Images`."""
-        yield from self._load([indices[own(len(indices))].tolist() for indices in order], augment, epoch)
-
-    def test_batches(self, batch_size: int) -> Iterator[Batch]:
-        """All images, cut out in the middle, in order."""
-        places = list(range(len(self)))
-        yield from self._load([places[at : at + batch_size] for at in range(0, len(self), batch_size)])
-
-    def _load(
-        self, batches: list[list[int]], augment: Augment | None = None, epoch: int = 0
-    ) -> Iterator[Batch]:
+        """See `LoadedByPlace`. An image that cannot be decoded is left out, with a warning."""
         decoder = _Decoder(self.files, self.size, augment, epoch)
         loader = DataLoader(
             decoder,
@@ -92,7 +77,7 @@ class ImageFolder:
         )
         for places, decoded in zip(batches, loader, strict=True):
             for reason in (one for one in decoded if isinstance(one, str)):
-                warnings.warn(f"{reason}; it is skipped", UnreadableImage, stacklevel=3)
+                warnings.warn(f"{reason}; it is skipped", UnreadableImage, stacklevel=4)
             kept = [place for place, one in zip(places, decoded, strict=True) if isinstance(one, Tensor)]
             images = [one for one in decoded if isinstance(one, Tensor)]
             size = self.size if augment is None or augment.size is None else augment.size

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
-from penstock.datasets.download import Progress, Unreachable, download
+from penstock.datasets.download import Progress, Unreachable, download, use_up
 from penstock.datasets.folder import SUFFIXES
 from penstock.datasets.imagenette_parts import COUNTS, check_counts, imagenette_folder
 from penstock.errors import DataError
@@ -62,10 +62,7 @@ def fetch_imagenette(
         archive = download(url, kept, OFFICIAL_MD5, progress, timeout)
     except Unreachable as error:
         raise DataError(f"Imagenette cannot be fetched: {error}. {_BY_HAND}") from error
-    try:
-        return take_imagenette(archive)
-    finally:
-        archive.unlink()  # the folder holds everything, or it is of no use
+    return use_up(archive, take_imagenette)
 
 
 def take_imagenette(path: Path) -> Path:

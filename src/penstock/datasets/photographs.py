@@ -28,7 +28,7 @@ from torch import Tensor
 from penstock.datasets.augment import Augment
 from penstock.datasets.folder import IMAGENET, ImageFolder, open_checked, pixels_of, upright
 from penstock.datasets.preprocess import Preprocess
-from penstock.datasets.protocol import Batch, Own, whole
+from penstock.datasets.protocol import Batch, LoadedByPlace
 from penstock.errors import DataError
 from penstock.files import write_atomically
 
@@ -40,7 +40,7 @@ Decoded = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Photographs:
+class Photographs(LoadedByPlace):
     """pixels: uint8, all photographs one after the other; places: int64 (count, 3), start, height, width."""
 
     pixels: np.ndarray
@@ -68,26 +68,13 @@ class Photographs:
         rows = self.pixels[start : start + height * width * 3]
         return Image.fromarray(np.asarray(rows).reshape(height, width, 3))
 
-    def training_batches(
-        self,
-        order: Sequence[Tensor],
-        augment: Augment,
-        epoch: int,
-        draw: torch.Generator,
-        own: Own = whole,
+    def load(
+        self, batches: Sequence[list[int]], augment: Augment | None = None, epoch: int = 0
     ) -> Iterator[Batch]:
-        """Augmented batches, one for each tensor of indices; see `protocol.Images`."""
-        for indices in order:
-            yield self._batch(indices[own(len(indices))].tolist(), augment, epoch)
-
-    def test_batches(self, batch_size: int) -> Iterator[Batch]:
-        """All photographs, cut out in the middle, in order."""
-        for start in range(0, len(self), batch_size):
-            yield self._batch(list(range(start, min(start + batch_size, len(self)))))
-
-    def _batch(self, places: list[int], augment: Augment | None = None, epoch: int = 0) -> Batch:
-        cut = [pixels_of(self.picture(place), self.size, augment, epoch, place) for place in places]
-        return Batch(torch.stack(cut), self.labels[places])
+        """See `LoadedByPlace`."""
+        for places in batches:
+            cut = [pixels_of(self.picture(place), self.size, augment, epoch, place) for place in places]
+            yield Batch(torch.stack(cut), self.labels[places])
 
 
 def keep_decoded(folder: ImageFolder, file: str | Path, progress: Decoded | None = None) -> Photographs:

@@ -62,3 +62,32 @@ class Images(Protocol):
 def whole(size: int) -> slice:
     """The `Own` of a process that is alone."""
     return slice(0, size)
+
+
+class LoadedByPlace:
+    """The batches of a data set that loads its images one by one, each by its place in it."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def load(
+        self, batches: Sequence[list[int]], augment: Augment | None = None, epoch: int = 0
+    ) -> Iterator[Batch]:
+        """A batch for each list of places; without `augment`, images cut out in the middle."""
+        raise NotImplementedError
+
+    def training_batches(
+        self,
+        order: Sequence[Tensor],
+        augment: Augment,
+        epoch: int,
+        draw: torch.Generator,
+        own: Own = whole,
+    ) -> Iterator[Batch]:
+        """Augmented batches, one for each tensor of indices; see `Images`."""
+        yield from self.load([indices[own(len(indices))].tolist() for indices in order], augment, epoch)
+
+    def test_batches(self, batch_size: int) -> Iterator[Batch]:
+        """All images, cut out in the middle, in order."""
+        places = list(range(len(self)))
+        yield from self.load([places[at : at + batch_size] for at in range(0, len(self), batch_size)])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import importlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,18 +106,23 @@ def load(path: str | Path, model: nn.Module | None = None, *, trust_import: bool
     with no_foreign_errors(file):
         plain, stored = read_container(file)
         description = from_plain(plain, file)
-        return _rebuilt(file, description, widen(stored, description.half, file), model, trust_import)
+        content = _Content(file, description, widen(stored, description.half, file))
+        return _rebuilt(content, model, trust_import)
 
 
-def _rebuilt(
-    file: Path,
-    description: Description,
-    tensors: Mapping[str, Tensor],
-    model: nn.Module | None,
-    trust_import: bool,
-) -> nn.Module:
+@dataclass(frozen=True)
+class _Content:
+    """What a checkpoint holds, and the file's name for messages."""
+
+    file: Path
+    description: Description
+    tensors: Mapping[str, Tensor]
+
+
+def _rebuilt(content: _Content, model: nn.Module | None, trust_import: bool) -> nn.Module:
+    file, description, tensors = content.file, content.description, content.tensors
     try:
-        dense = _dense_form(file, description, tensors, model, trust_import)
+        dense = _dense_form(content, model, trust_import)
     except LayerError as error:  # a library knows no such network
         raise CheckpointError(f"{file}: {error}") from error
     try:
@@ -174,26 +179,20 @@ def read_notes(path: str | Path) -> Description:
         return from_plain(read_description(file), file)
 
 
-def _dense_form(
-    file: Path,
-    description: Description,
-    tensors: Mapping[str, Tensor],
-    model: nn.Module | None,
-    trust_import: bool,
-) -> nn.Module:
+def _dense_form(content: _Content, model: nn.Module | None, trust_import: bool) -> nn.Module:
     if model is not None:
         if not isinstance(model, nn.Module):
             raise CheckpointError(f"load: expected a torch.nn.Module as model, got {type(model).__name__}")
         return copy.deepcopy(model)
-    definition = description.definition
+    file, definition = content.file, content.description.definition
     if definition is None:
         raise CheckpointError(
             f"{file}: the file does not say how its network is made; give the dense model: load(path, model)"
         )
     if "zoo" in definition:
-        return _from_zoo(file, description, tensors)
+        return _from_zoo(content)
     if "library" in definition:
-        return _from_library(file, definition, tensors, trust_import)
+        return _from_library(file, definition, content.tensors, trust_import)
     if not trust_import:
         raise CheckpointError(
             f"{file}: its network is made by {definition['import']!r}, and importing that runs its code; "
@@ -203,9 +202,10 @@ def _dense_form(
     return _imported(file, definition["import"])
 
 
-def _from_zoo(file: Path, description: Description, tensors: Mapping[str, Tensor]) -> nn.Module:
+def _from_zoo(content: _Content) -> nn.Module:
     import penstock.zoo  # noqa: F401  # registers the makers
 
+    file, description, tensors = content.file, content.description, content.tensors
     assert description.definition is not None
     name, arguments = description.definition["zoo"], description.definition["arguments"]
     if name not in MAKERS:

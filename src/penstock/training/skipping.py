@@ -62,7 +62,7 @@ class PackedMap:
     @cached_property
     def whole(self) -> Tensor:
         """The map with its zeros, for whoever reads all channels."""
-        return _Unpack.apply(self.values, self.won)
+        return _Repack.apply(self.values, self.won, False)
 
 
 class Place(NamedTuple):
@@ -186,28 +186,20 @@ def _statistics(
     return found.float(), (spread + norm.eps).rsqrt().float()
 
 
-class _Unpack(torch.autograd.Function):
+class _Repack(torch.autograd.Function):
+    """From a whole map to a packed one, or back: the gradient of either is the other."""
+
     @staticmethod
-    def forward(ctx: Any, values: Tensor, won: Tensor) -> Tensor:
-        ctx.won = won
-        return _unpacked(values, won)
+    def forward(ctx: Any, x: Tensor, won: Tensor, packs: bool) -> Tensor:
+        ctx.won, ctx.packs = won, packs
+        return _packed(x, won) if packs else _unpacked(x, won)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _packed(gradient.contiguous(memory_format=torch.channels_last), ctx.won), None
-
-
-class _Pack(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, won: Tensor) -> Tensor:
-        ctx.won = won
-        return _packed(x, won)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _unpacked(gradient.contiguous(), ctx.won), None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        if ctx.packs:
+            return _unpacked(gradient.contiguous(), ctx.won), None, None
+        return _packed(gradient.contiguous(memory_format=torch.channels_last), ctx.won), None, None
 
 
 def _unpacked(values: Tensor, won: Tensor) -> Tensor:
@@ -231,7 +223,7 @@ def pack(x: Tensor, won: Tensor) -> PackedMap:
     """The planes of the channels that won. x: (n, c, h, w), zero wherever won, uint8 (n, c), is 0."""
     x = x.contiguous(memory_format=torch.channels_last)
     in_place = x.shape[1] % _UNIT == 0 and bool(won.all())
-    values = x.permute(0, 2, 3, 1) if in_place else _Pack.apply(x, won)
+    values = x.permute(0, 2, 3, 1) if in_place else _Repack.apply(x, won, True)
     return PackedMap(values, won, None, clamped=False)
 
 
