@@ -87,7 +87,7 @@ def without_reader(program: list[str]) -> tuple[int, str]:
 def test_a_reader_who_has_seen_enough_ends_the_command_quietly() -> None:
     """Whether print, tyro or rich is the first to meet the closed pipe."""
     for words in (["--help"], ["data", "cifar10", "--help"], ["reproduce"]):
-        assert without_reader(["-m", "penstock.cli.main", *words]) == (0, ""), words
+        assert without_reader(["-m", "penstock", *words]) == (0, ""), words
     for options in ([], ["--json"]):
         assert without_reader(["-m", "penstock_runtime.command", str(KEPT), *options]) == (0, "")
 

@@ -17,7 +17,7 @@ from penstock_runtime.pipes import run_until_unread
 
 _COMMANDS = {
     "demo": "the embedded sample, the shipped checkpoint, a report in a minute or two",
-    "inspect": "what would be gated, and why not; MACs",
+    "inspect": "what would be gated, and why not; MACs; milliseconds, dense and gated",
     "data": "fetch a data set",
     "train": "train a network; resumes where it stopped",
     "sweep": "one accuracy/cost curve",

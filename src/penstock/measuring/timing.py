@@ -9,9 +9,11 @@ other. One call does not drive that out: where data just fit into a shared cache
 So a turn begins with calls that are not timed, for some milliseconds and at least one, and short calls are
 repeated: every contestant is timed as in use, after itself.
 
-On a busy machine the scheduler interrupts long calls more often than short ones, so that even the least times
-say nothing about each other. Two things tell: the least call took longer than the processor time it used, or
-two passes disagree. Measuring then goes on for a while, and a time that is still not steady is not compared.
+On a busy machine the scheduler interrupts long calls more often than short ones, and after every interruption
+the caches are full of the other work, so that even the least times say nothing about each other. Three things
+tell: a turn waited for the processor, the least call took longer than the processor time it used, or two
+passes disagree. Turns that waited are left out as long as there are others. While a time is not steady,
+measuring goes on for a while; a time that is still not steady in the end is not compared.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 from torch import Tensor
 
 _INTERRUPTED = 1.15  # a call that took more than this many times the processor time it used was interrupted
+_WAITED = 0.03  # of a turn; who waits longer for the processor is disturbed
 _DISAGREE = 1.10  # two passes disagree when their least times differ by more than this factor
 
 
@@ -34,7 +38,8 @@ class Timing:
     """Milliseconds a call: the least, which is compared, and the median, which says how noisy it was.
 
     `processor`: what the least call used of the processor, all threads together; `again`: the least of the
-    other pass, odd rounds against even ones. None where that is not known.
+    other pass, odd rounds against even ones; `waited`: the share of the least call's turn in which the
+    process was ready to run and other work had the processor. None where that is not known.
     """
 
     least: float
@@ -42,12 +47,14 @@ class Timing:
     calls: int
     processor: float | None = None
     again: float | None = None
+    waited: float | None = None
 
     @property
     def steady(self) -> bool:
-        """Whether it may be compared: not interrupted, and two passes agree."""
+        """Whether it may be compared: its turn did not wait, nothing interrupted it, two passes agree."""
+        alone = self.waited is None or self.waited <= _WAITED
         whole = self.processor is None or self.least <= _INTERRUPTED * self.processor
-        return whole and (self.again is None or self.again <= _DISAGREE * self.least)
+        return alone and whole and (self.again is None or self.again <= _DISAGREE * self.least)
 
 
 def ratio(slower: Timing | None, faster: Timing | None) -> float | None:
@@ -87,34 +94,61 @@ def interleave(
                 return found
         start = turn % len(names)
         for name in names[start:] + names[:start]:
-            _call_for(settle_milliseconds, contestants[name], turn)
-            taken[name] += _call_for(turn_milliseconds, contestants[name], turn)
+            taken[name] += _take_turn(contestants[name], turn, settle_milliseconds, turn_milliseconds)
     raise AssertionError("the loop above ends by returning")
 
 
 @dataclass(frozen=True)
 class _Call:
-    """One call: milliseconds by the clock, by the processor, and the round that it was part of."""
+    """One call: milliseconds by the clock and by the processor; its round, and the share its turn waited."""
 
     clock: float
     processor: float
-    turn: int
+    turn: int = 0
+    waited: float = 0.0
 
 
 def _timing(calls: Sequence[_Call]) -> Timing:
     """What all the calls of a contestant say."""
-    least = min(calls, key=lambda call: call.clock)
-    other = [call.clock for call in calls if call.turn % 2 != least.turn % 2]
+    alone = [call for call in calls if call.waited <= _WAITED]
+    least = min(alone or calls, key=lambda call: call.clock)
+    others = [call for call in calls if call.turn % 2 != least.turn % 2]
+    other = [call.clock for call in others if call.waited <= _WAITED] or [call.clock for call in others]
     return Timing(
         least.clock,
         median(call.clock for call in calls),
         len(calls),
         least.processor,
         min(other, default=None),
+        least.waited,
     )
 
 
-def _call_for(milliseconds: float, call: Callable[[], object], turn: int) -> list[_Call]:
+def _take_turn(call: Callable[[], object], turn: int, settle: float, timed: float) -> list[_Call]:
+    """Untimed calls for `settle` milliseconds, then `timed` milliseconds of calls that are returned."""
+    waiting, begin = _milliseconds_waited(), time.perf_counter()
+    _call_for(settle, call)
+    taken = _call_for(timed, call)
+    spent = 1000 * (time.perf_counter() - begin)
+    waited = max(0.0, _milliseconds_waited() - waiting) / spent if spent else 0.0
+    return [replace(one, turn=turn, waited=waited) for one in taken]
+
+
+def _milliseconds_waited() -> float:
+    """For how long threads of this process have been ready to run without a processor.
+
+    Linux counts that for every thread. Elsewhere the least call's own processor time has to tell.
+    """
+    nanoseconds = 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        try:
+            nanoseconds += int(path.read_text().split()[1])
+        except (OSError, ValueError, IndexError):  # the thread has just ended, or another kernel's format
+            continue
+    return nanoseconds / 1e6
+
+
+def _call_for(milliseconds: float, call: Callable[[], object]) -> list[_Call]:
     """Call again and again, at least once, until `milliseconds` have passed; returns every call."""
     taken: list[_Call] = []
     spent = 0.0
@@ -122,7 +156,7 @@ def _call_for(milliseconds: float, call: Callable[[], object], turn: int) -> lis
         used, before = time.process_time(), time.perf_counter()
         call()
         after = time.perf_counter()
-        taken.append(_Call(1000 * (after - before), 1000 * (time.process_time() - used), turn))
+        taken.append(_Call(1000 * (after - before), 1000 * (time.process_time() - used)))
         spent += taken[-1].clock
     return taken
 
@@ -134,8 +168,8 @@ def busy_words() -> str:
     if load <= cores + 0.5:
         return ""
     return (
-        f"The machine is busy (load {load:.0f} on {cores} cores): the times are upper bounds, and longer "
-        "calls suffer most. Measure again when it is idle."
+        f"The machine is busy (load {load:.0f} on {cores} cores): the times are upper bounds. Only those are "
+        "compared that had a core to themselves; measure again when it is idle."
     )
 
 
@@ -144,7 +178,7 @@ def unsteady_words(names: Sequence[str]) -> str:
     if not names:
         return ""
     return (
-        f"Not compared: {', '.join(names)}. Other work interrupted these calls, so their times are upper "
+        f"Not compared: {'; '.join(names)}. Other work interrupted these calls, so their times are upper "
         "bounds and their ratios would mislead; measure again on an idle machine."
     )
 
