@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from penstock.cli.main import main
+from penstock.cli.sources import Source, remember, start_of
 from penstock.datasets import sample
 from penstock.exporting import save
 from penstock.gating import gated_layers
@@ -84,6 +85,29 @@ def test_without_a_sweep_accuracy_against_macs_is_what_the_page_measured(runs: P
     text = out.read_text()
     assert re.search(r"Accuracy against MACs\. fbs: [\d.]+% at 174\.\dM, [\d.]+% at 44\.\dM", text)
     assert re.search(r"Accuracy against milliseconds\. fbs, float32: ", text)
+
+
+def test_the_network_that_a_run_began_with_is_the_dense_line_and_stopped_runs_are_not_looked_into(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs"
+    for name, planned in (("fine", 1), ("stopped", 3)):
+        shutil.copytree(runs / "fbs", folder / name, ignore=shutil.ignore_patterns("curve.json"))
+        (folder / name / "run.toml").write_text(f"[recipe]\nepochs = {planned}\n")
+    options = ["--images", "20", "--seconds", "0.05", "--against", "onnxruntime,int8", "--json"]
+    words = ["report", str(folder), "--out", str(tmp_path / "report.html"), *options]
+    assert main(words) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["networks"] == ["fine"]
+    assert any("--dense MODEL names one" in note for note in said["notes"])
+    remember(Source("sample", start=start_of(str(runs / "dense"))), folder / "fine")
+    assert main(words) == 0
+    assert not any("--dense" in note for note in json.loads(capsys.readouterr().out)["notes"])
+    text = (tmp_path / "report.html").read_text()
+    assert re.search(r"Accuracy against milliseconds\..*dense float32 \(onnxruntime\).*", text)
+    assert "dense int8 (" in text
+    assert main([*words, "--dense", str(folder / "stopped")]) == 2
+    assert "this network has gates" in capsys.readouterr().err
 
 
 def test_records_alone_need_no_images(runs: Path, tmp_path: Path) -> None:

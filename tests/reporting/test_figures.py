@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from penstock.reporting.figures import (
+    MILLISECONDS,
     Curve,
     CurvePoint,
     excitation_figure,
@@ -29,6 +30,45 @@ from penstock.reporting.figures.tradeoff import series_looks
 FBS = Curve("FBS", (CurvePoint(80e6, 91.0), CurvePoint(40e6, 90.0), CurvePoint(20e6, 85.0)))
 NS = Curve("NS", (CurvePoint(80e6, 88.0), CurvePoint(120e6, 90.0)))
 COMPOSED = Curve("NS+FBS", (CurvePoint(60e6, 90.5),))
+
+
+def test_labels_of_marks_lie_on_no_line_no_legend_and_no_other_label() -> None:
+    floats = Curve("float32", (CurvePoint(0.25, 82), CurvePoint(0.54, 84), CurvePoint(1.59, 90)))
+    codes = Curve("int8", (CurvePoint(0.13, 84), CurvePoint(0.21, 84), CurvePoint(0.62, 90)))
+    marks = [
+        CurvePoint(0.59, 88, "dense int8 (onnxruntime)"),
+        CurvePoint(2.25, 88, "dense float32 (openvino)"),
+    ]
+    figure = tradeoff_figure([floats, codes], axis=MILLISECONDS, marks=marks, width=540, height=360)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert [text.get_text() for text in axes.texts] == [mark.label for mark in marks]
+    assert not boxes[0].overlaps(boxes[1])
+    legend = axes.get_legend()
+    assert legend is not None
+    for box in boxes:
+        assert not box.overlaps(legend.get_window_extent())
+        assert not any(
+            line.get_path().transformed(axes.transData).intersects_bbox(box, filled=False)
+            for line in axes.lines
+        )
+
+
+def test_the_legend_of_training_curves_lies_on_no_curve() -> None:
+    history = [
+        {"epoch": 1, "test_top1": 10.0, "train_top1": 88.0, "density": 1.0},
+        {"epoch": 2, "test_top1": 11.0, "train_top1": 18.0, "density": 0.5},
+    ]
+    figure = progress_figure(history, title="fine")
+    figure.draw_without_rendering()
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    box = legend.get_window_extent()
+    assert not box.overlaps(figure.axes[0].title.get_window_extent())
+    for axes in figure.axes:
+        for line in axes.lines:
+            assert not line.get_path().transformed(axes.transData).intersects_bbox(box, filled=False)
 
 
 def drawn_map(figure: Figure, panel: int = 0) -> np.ndarray:

@@ -12,17 +12,16 @@ import tyro
 from rich.console import Console
 
 from penstock import __version__
-from penstock.cli.images import ReadOptions, check_fits, find_images, in_memory, settle_preprocess
+from penstock.cli.images import ReadOptions, check_fits, settle_preprocess
 from penstock.cli.models import load_trusted
-from penstock.cli.scoring import score, score_runtime
-from penstock.cli.sources import Source, remembered
-from penstock.cli.trainable import find_scored
+from penstock.cli.report_dense import Dense, Shown, look_at_dense
+from penstock.cli.scoring import score
 from penstock.datasets import ImageArrays, preprocess_of
 from penstock.errors import PenstockError
-from penstock.gating import gated_layers, is_gated
+from penstock.gating import gated_layers
 from penstock.measuring.densities import least_times, measure, try_compile, whole_account
 from penstock.measuring.machine import machine_words
-from penstock.measuring.runtimes import Runtime, dense_runtimes, runtime_names
+from penstock.measuring.runtimes import runtime_names
 from penstock.quantizing import calibrate
 from penstock.reporting import (
     Run,
@@ -34,7 +33,7 @@ from penstock.reporting import (
     write_page,
 )
 from penstock.reporting.build import PointCost
-from penstock.reporting.comparison import Accuracy, comparison_table
+from penstock.reporting.comparison import comparison_table
 from penstock.reporting.looked import Cost, TimedNetwork, cost_tables, latency_of, measured_curve
 from penstock.reporting.page import NetworkPart
 from penstock.reporting.reproduced import read_reproduced
@@ -65,7 +64,10 @@ class Options:
     engine: bool = True
     """--no-engine measures no time."""
     against: str = "onnxruntime,openvino,int8"
-    """Runtimes for the most accurate network without gates, as in penstock bench; empty: none."""
+    """Runtimes for the dense network, as in penstock bench; empty: none."""
+    dense: str = ""
+    """The dense network to compare with (MODEL syntax). Default: the most accurate run without gates, else
+    the network that a run began with."""
     threads: int = 1
     """Threads for the measured milliseconds."""
     seconds: float = 4.0
@@ -86,15 +88,6 @@ class Looked:
     timed: list[TimedNetwork] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Dense:
-    """The dense network in other runtimes, and its accuracy in each."""
-
-    runtimes: dict[str, Runtime] = field(default_factory=dict)
-    accuracies: dict[str, Accuracy] = field(default_factory=dict)
-    float32: Accuracy | None = None
-
-
 FURTHER = ("layer", "channels", "title")
 """Options on a second page of help."""
 
@@ -105,13 +98,16 @@ def run(options: Options) -> int:
     console = Console(markup=False, stderr=True, quiet=options.json, highlight=False, soft_wrap=True)
     looked = Looked()
     with console.status("reading"):
-        chosen = [one for one in runs if one.checkpoint is not None]
+        kept = [one for one in runs if one.checkpoint is not None]
+        chosen = [one for one in kept if not one.stopped] or kept  # stopped runs are folded away
         chosen.sort(key=lambda one: -(one.top1 or 0.0))
-        shown = Shown(options)
+        shown = Shown(options.data, options.images)
         dense = Dense()
         if chosen and options.networks and options.engine and options.against:
             console.log("the dense network in other runtimes")
-            dense = look_at_dense(chosen, shown, options, looked)
+            names = runtime_names(options.against)
+            dense = look_at_dense(chosen, shown, names, options.threads, options.reading, options.dense)
+            looked.notes += dense.notes
         for one in chosen[: options.networks]:
             console.log(f"looking into {one.name}")
             try:
@@ -157,53 +153,6 @@ def run(options: Options) -> int:
             console.print(f"{options.folder}: no run here yet; the page says how to make one")
         print(out.resolve())
     return 0
-
-
-class Shown:
-    """The images that each network is shown, read once."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-        self.known: dict[tuple[str, int, int], ImageArrays] = {}
-
-    def to(self, one: Run) -> ImageArrays:
-        """What the user names, else what the run was trained on, at its size; the sample for CIFAR-10."""
-        own = remembered(one.folder) or Source()
-        name = self.options.data or ("sample" if own.data == "cifar10" else own.data)
-        key = (name, own.size, own.holdout)
-        if key not in self.known:
-            if self.options.data or name == "sample":
-                self.known[key] = find_images(name, self.options.images, size=own.size)
-            else:
-                found = find_scored(str(one.folder), "", 0, 0, self.options.images)
-                self.known[key] = in_memory(found)
-        return self.known[key]
-
-
-def look_at_dense(runs: list[Run], shown: Shown, options: Options, looked: Looked) -> Dense:
-    """The most accurate network without gates, prepared for other runtimes and scored in each precision."""
-    for one in runs:
-        assert one.checkpoint is not None
-        try:
-            network = load_trusted(one.checkpoint, options.reading)
-            if is_gated(network):
-                continue
-            data = shown.to(one)
-            settle_preprocess(network, one.name, data, options.reading, quiet=True)
-            check_fits(network, data)
-        except PenstockError:
-            continue  # look_into says it
-        x = preprocess_of(network, data)(data.images[:_COUNTED])
-        found = dense_runtimes(network, x[:1], runtime_names(options.against), options.threads, x)
-        looked.notes += [f"dense, {name}: {why}" for name, why in found.problems.items()]
-        runtimes = {f"dense, {name}": runtime for name, runtime in found.run.items()}
-        (float32,) = score(network, data, ())
-        accuracies = {
-            name: float32 if runtime.precision == "float32" else score_runtime(runtime, data, network)
-            for name, runtime in runtimes.items()
-        }
-        return Dense(runtimes, accuracies, float32)
-    return Dense()
 
 
 def look_into(one: Run, data: ImageArrays, dense: Dense, options: Options, looked: Looked) -> None:

@@ -1,6 +1,7 @@
-"""Which images a run was trained on, kept beside its network, so that later commands read the same ones.
+"""What a run was trained on and began with, kept beside its network, so that later commands read the same.
 
-`data.json` in a run's folder: {"data": "cifar10" or a folder, "size": the side of photographs, "holdout": …}.
+`data.json` in a run's folder: {"data": "cifar10" or a folder, "size": the side of photographs, "holdout": …,
+"start": the network that training began with, a shipped checkpoint or a file, else ""}.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ _SMALL = ("cifar10", "sample")  # of 32 pixels, whatever the size
 
 @dataclass(frozen=True)
 class Source:
-    """What --data, --size and --holdout say."""
+    """What --data, --size and --holdout say, and the network that training began with."""
 
     data: str = "cifar10"
     size: int = _SIZE
     holdout: int = 0
+    start: str = ""
 
     def images(self) -> tuple[str, int, int]:
         """What tells images apart: a folder by its whole path; the side only where it matters."""
@@ -61,7 +63,7 @@ def _of_published(file: Path) -> Source | None:
 
 
 def _read(said: Any) -> Source:
-    source = Source(str(said["data"]), said["size"], said["holdout"])
+    source = Source(str(said["data"]), said["size"], said["holdout"], str(said.get("start", "")))
     if type(source.size) is not int or type(source.holdout) is not int or source.size < 1:
         raise ValueError(f"size {source.size!r}, holdout {source.holdout!r}")
     return source
@@ -71,6 +73,14 @@ def choose(model: str, data: str, size: int, holdout: int = 0) -> Source:
     """What a command reads: what the user says, else what MODEL was trained on, else CIFAR-10."""
     own = remembered(model) or Source()
     return Source(data or own.data, size or (own.size if not data or data == own.data else _SIZE), holdout)
+
+
+def start_of(model: str) -> str:
+    """MODEL as a later command finds it: a shipped checkpoint or the whole path of a file; else empty."""
+    if not model or model in available():
+        return model
+    path = Path(model) / "model.safetensors" if Path(model).is_dir() else Path(model)
+    return str(path.resolve()) if path.suffix == ".safetensors" and path.is_file() else ""
 
 
 def is_there(data: str) -> bool:

@@ -22,7 +22,7 @@ from penstock.cli.keeping import prepare_process, train_and_keep
 from penstock.cli.models import CHECKPOINT, Model, find_model
 from penstock.cli.progress import TrainingDisplay
 from penstock.cli.recipes import TrainRecipe, plain_recipe
-from penstock.cli.sources import choose
+from penstock.cli.sources import choose, start_of
 from penstock.cli.trainable import find_data, find_teacher, with_gates
 from penstock.training import Recipe, TrainingResult, finetune_recipe, paper_recipe
 from penstock.zoo.definition import MAKERS
@@ -91,6 +91,7 @@ def run(options: Options) -> int:
     recipe = full_recipe(options)
     recipe = prepare_process(recipe)
     source = choose(options.model, options.data, options.size, options.holdout)
+    source = replace(source, start=start_of(options.model))
     train_data, test_data = find_data(source.data, source.holdout, source.size)
     torch.manual_seed(recipe.seed)
     network = find_model(options.model, len(train_data.classes), options.reading)

@@ -10,7 +10,7 @@ from penstock.cli.reproductions.together import read_json
 from penstock.errors import DataError
 from penstock.measuring.contest import Contest
 from penstock.reporting.contest_table import read_contest
-from penstock.reporting.figures.tradeoff import Curve, CurvePoint
+from penstock.reporting.figures import Curve, CurvePoint
 from penstock.reporting.numbers import short_count, times
 from penstock.reporting.reproduced import Plot
 from penstock.reporting.tables import NOTHING, Cell, Column, Table, figure, word

@@ -49,8 +49,15 @@ def progress_figure(
             twin.set_ylim(0, 1.05)
             twin.set_ylabel("density")
             tidy(twin)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(loc="lower right", labelcolor=INK, fontsize=9)
+        if axes.get_legend_handles_labels()[0]:  # above the plot, where no curve can run through it
+            axes.set_title(title, color=INK, pad=20)
+            place = {
+                "loc": "lower left",
+                "bbox_to_anchor": (0.0, 1.0),
+                "borderaxespad": 0.2,
+                "borderpad": 0.0,
+            }
+            axes.legend(**place, ncols=2, labelcolor=INK, fontsize=9)
     return figure
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from penstock.reporting.figures.labels import CurvePoint, label_marks
 from penstock.reporting.figures.style import INK, MARKERS, SERIES, new_figure, styled, tidy
 from penstock.reporting.numbers import short_count
 
@@ -30,15 +31,6 @@ class Axis:
 
 MACS = Axis("MACs an image", short_count)
 MILLISECONDS = Axis("milliseconds an image, measured", "{:g}".format)
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """One network at one setting; accuracy in percent, `label` says the setting ("d = 0.5")."""
-
-    cost: float
-    accuracy: float
-    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,15 +84,6 @@ def tradeoff_figure(
         for mark in marks:
             place = axes.scatter([mark.cost], [mark.accuracy], s=52, marker="X", color=INK, zorder=5)
             place.set_gid(f"mark-{mark.label}")
-            axes.annotate(
-                mark.label,
-                (mark.cost, mark.accuracy),
-                xytext=(0, -16),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8.5,
-                color=INK,
-            )
         axes.set_xlabel(axis.words)
         axes.set_ylabel(f"{accuracy}, %")
         axes.margins(x=0.1 if marks else 0.05, y=0.12 if marks else 0.08)
@@ -112,6 +95,7 @@ def tradeoff_figure(
         if curves or baseline is not None:  # marks carry their own labels
             corner, anchor = ("center left", (1.0, 0.5)) if len(curves) > _INSIDE else ("lower right", None)
             axes.legend(loc=corner, bbox_to_anchor=anchor, handlelength=2.2, labelcolor=INK)
+        label_marks(axes, marks, [line for line in axes.lines if line.get_label() in looks])
     return figure
 
 
