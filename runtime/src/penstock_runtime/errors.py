@@ -54,7 +54,11 @@ class MissingExtraError(PenstockError, ImportError):
 
 
 def import_extra(module: str, extra: str, distribution: str = "penstock") -> ModuleType:
-    """Import an optional module, or say which command installs it."""
+    """Import an optional module, or say which command installs it.
+
+    >>> import_extra("json", "anything").loads("[1]")
+    [1]
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -18,6 +18,9 @@ class Preprocess:
 
     resize: the shorter side to which a photograph is scaled before the middle is cut out, in pixels; None
     scales it to the network's own size.
+
+    >>> Preprocess(mean=(0.5,), std=(0.25,))(np.full((1, 1, 1, 2), 255, np.uint8)).tolist()
+    [[[[2.0, 2.0]]]]
     """
 
     mean: tuple[float, ...]

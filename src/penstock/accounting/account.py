@@ -59,6 +59,11 @@ class Account:
     The memory totals cover what the paper's table covers: convolutions, and a linear layer that reads pooled
     channels (a 1×1 convolution by another name). VGG's dense layers over flattened maps have their MACs in
     `macs` and their bytes in their own `layers[i]` only.
+
+    >>> import torch, penstock as ps
+    >>> cost = ps.account(ps.zoo.m_cifarnet(), torch.zeros(1, 3, 32, 32))
+    >>> cost.macs, cost["conv0"].dense_macs
+    (174301824.0, 1555200)
     """
 
     convention: str

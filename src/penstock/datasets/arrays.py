@@ -17,7 +17,13 @@ from penstock.errors import DataError
 
 @dataclass(frozen=True)
 class ImageArrays:
-    """images: uint8 (count, channel, height, width); labels: int64 (count,)."""
+    """images: uint8 (count, channel, height, width); labels: int64 (count,).
+
+    >>> images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
+    >>> data = ImageArrays(images, torch.tensor([0, 1, 1, 0]), ("cat", "dog"))
+    >>> [batch.labels.tolist() for batch in data.test_batches(3)]
+    [[0, 1, 1], [0]]
+    """
 
     images: Tensor
     labels: Tensor

@@ -1,4 +1,4 @@
-"""Augmentation of whole batches on tensors: uint8 images in, uint8 images out; chance from one generator."""
+"""Augmentation of whole batches: uint8 images in, uint8 images out; all chance comes from one generator."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ class Augment:
 
     colour: strength of random brightness, saturation and hue. size: the side it is scaled to at the end.
     smallest_area: of a photograph, the least share of its area that a random cut keeps.
+
+    >>> images, places = torch.zeros(2, 3, 32, 32, dtype=torch.uint8), torch.arange(2)
+    >>> Augment(crop_padding=4, flip=True, size=24)(images, places, 0, torch.Generator()).shape
+    torch.Size([2, 3, 24, 24])
     """
 
     crop_padding: int = 0

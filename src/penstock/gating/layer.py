@@ -57,6 +57,11 @@ class GatedConv2d(nn.Module):
     `conv` has no bias of its own: `shift` (β) is added after `norm`, before the gate. `norm` is a batch norm
     without scale and shift (the gate takes γ's place), or an identity for a convolution that has none.
     With `levels` (see `set_levels`), `norm`, `shift` and the gate's bias have a row for each of them.
+
+    >>> layer = GatedConv2d(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8, affine=False))
+    >>> layer.density = 0.25
+    >>> int((layer(torch.randn(1, 3, 16, 16)).abs().amax((2, 3)) > 0).sum())  # of 8 channels
+    2
     """
 
     winners: Tensor
