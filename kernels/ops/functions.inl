@@ -42,6 +42,7 @@ PENSTOCK_INLINE Vec evaluate(Function f, float slope, Vec v) {
     }
     case Function::softsign: return v / (splat(1.0f) + magnitude(v));
     case Function::elu: return choose(less(v, zero), splat(slope) * exponential_less_one(v), v);
+    case Function::selu: return splat(1.05070098f) * choose(less(v, zero), splat(1.67326324f) * exponential_less_one(v), v);
     default: return v;
   }
 }

@@ -64,7 +64,7 @@ constexpr std::int64_t kFormat = 4;
 
 // What a convolution can apply itself, and what only stands alone.
 #define PENSTOCK_ACTIVATIONS(X) X(none) X(relu) X(relu6) X(silu) X(gelu) X(hardswish) X(leaky_relu)
-#define PENSTOCK_FUNCTIONS(X) PENSTOCK_ACTIVATIONS(X) X(sigmoid) X(hardsigmoid) X(tanh) X(gelu_tanh) X(mish) X(softsign) X(elu)
+#define PENSTOCK_FUNCTIONS(X) PENSTOCK_ACTIVATIONS(X) X(sigmoid) X(hardsigmoid) X(tanh) X(gelu_tanh) X(mish) X(softsign) X(elu) X(selu)
 
 #define PENSTOCK_SUMMARIES(X) X(l1) X(l2) X(linf) X(variance)
 #define PENSTOCK_POOLS(X) X(max) X(average)

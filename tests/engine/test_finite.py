@@ -63,6 +63,7 @@ _ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
     nn.Mish,
     nn.Softsign,
     lambda: nn.ELU(0.7),
+    nn.SELU,
 )
 _POOLS: tuple[Callable[[], nn.Module], ...] = (
     lambda: nn.MaxPool2d(2, 2),

@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float32]
 
 # The schema's Activation, which a convolution can apply itself, and Function (kernels/run/schema.h).
 AFTER_CONV = frozenset({"none", "relu", "relu6", "silu", "gelu", "hardswish", "leaky_relu"})
-FUNCTIONS = AFTER_CONV | {"sigmoid", "hardsigmoid", "tanh", "gelu_tanh", "mish", "softsign", "elu"}
+FUNCTIONS = AFTER_CONV | {"sigmoid", "hardsigmoid", "tanh", "gelu_tanh", "mish", "softsign", "elu", "selu"}
 
 
 @dataclass(frozen=True)
