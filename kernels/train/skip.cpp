@@ -97,6 +97,25 @@ struct FilterRows {
 
 std::int64_t whole_vectors(std::int64_t channels, int lanes) { return (channels + lanes - 1) / lanes * lanes; }
 
+// What both directions of a layer are made of: its kernels, the lists of winners, and how many images are worked on at a time.
+struct Layer {
+  const SkipKernels& kernel;
+  const SkipTransforms& transform;
+  const Winners in, out;
+  const int groups;
+  const std::int64_t chunk;
+
+  Layer(Isa isa, const SkipShape& s, const std::uint8_t* won_in, const std::uint8_t* won_out)
+      : kernel(train_kernels(isa).skip),
+        transform(kernel.transforms[s.stride - 1]),
+        in(won_in, s.images, s.in, kernel.lanes),
+        out(won_out, s.images, s.out, kernel.lanes),
+        groups(transform.groups),
+        chunk(Tiles::images_at_a_time(s, kernel, groups, std::max(in.widest(), out.widest()))) {}
+
+  Tiles tiles(const SkipShape& s, const Winners& of) const { return Tiles(s, kernel, groups, of, chunk); }
+};
+
 }  // namespace
 
 bool valid(const SkipShape& s, const char** what) {
@@ -115,89 +134,83 @@ bool valid(const SkipShape& s, const char** what) {
 
 void skip_forward(Isa isa, Team& team, Scratch& scratch, const SkipShape& s, const float* x, const std::uint8_t* won_in,
                   const float* w, const std::uint8_t* won_out, float* z, float* means, float* squares) {
-  const SkipKernels& kernel = train_kernels(isa).skip;
-  const SkipTransforms& transform = kernel.transforms[s.stride - 1];
-  const Winners in(won_in, s.images, s.in, kernel.lanes), out(won_out, s.images, s.out, kernel.lanes);
-  const int groups = transform.groups;
-  const std::int64_t chunk = Tiles::images_at_a_time(s, kernel, groups, std::max(in.widest(), out.widest()));
-  Tiles v(s, kernel, groups, in, chunk), m(s, kernel, groups, out, chunk);
-  const FilterRows rows(s.out, whole_vectors(s.in, kernel.lanes), kernel.lanes);
-  float* const data = scratch.take(groups * rows.group_step + v.floats() + m.floats());
-  const SkipFilters u = rows.by_output(data, kernel.lanes);
-  v.place_at(data + groups * rows.group_step);
-  m.place_at(data + groups * rows.group_step + v.floats());
-  team.run(static_cast<int>(s.out), [&](int o, int) { transform.filters(s, w, o, u); });
-  const Parts parts(transform, s.out, rows.row, chunk, false);
-  const std::int64_t pixels = s.height * s.width * in.capacity();
-  const std::int64_t results = s.out_height() * s.out_width() * out.capacity();
-  for (std::int64_t first = 0; first < s.images; first += chunk) {
-    const std::int64_t images = std::min(chunk, s.images - first);
+  const Layer layer(isa, s, won_in, won_out);
+  Tiles v = layer.tiles(s, layer.in), m = layer.tiles(s, layer.out);
+  const FilterRows rows(s.out, whole_vectors(s.in, layer.kernel.lanes), layer.kernel.lanes);
+  float* const data = scratch.take(layer.groups * rows.group_step + v.floats() + m.floats());
+  const SkipFilters u = rows.by_output(data, layer.kernel.lanes);
+  v.place_at(data + layer.groups * rows.group_step);
+  m.place_at(data + layer.groups * rows.group_step + v.floats());
+  team.run(static_cast<int>(s.out), [&](int o, int) { layer.transform.filters(s, w, o, u); });
+  const Parts parts(layer.transform, s.out, rows.row, layer.chunk, false);
+  const std::int64_t pixels = s.height * s.width * layer.in.capacity();
+  const std::int64_t results = s.out_height() * s.out_width() * layer.out.capacity();
+  for (std::int64_t first = 0; first < s.images; first += layer.chunk) {
+    const std::int64_t images = std::min(layer.chunk, s.images - first);
     team.run(static_cast<int>(images),
-             [&](int i, int) { transform.input_tiles(s, x + (first + i) * pixels, in.pitch(first + i), v.of(i)); });
+             [&](int i, int) { layer.transform.input_tiles(s, x + (first + i) * pixels, layer.in.pitch(first + i), v.of(i)); });
     team.run(parts.count(), [&](int part, int) {
       const std::int64_t g = parts.group(part);
-      parts.each_image(part, s, in, out, v.place_step(), rows.row, first, images, [&](const SkipProduct& product, std::int64_t i) {
-        kernel.multiply(product, v.of(g, i), u.data + g * u.group_step, m.of(g, i));
-      });
+      parts.each_image(part, s, layer.in, layer.out, v.place_step(), rows.row, first, images,
+                       [&](const SkipProduct& product, std::int64_t i) {
+                         layer.kernel.multiply(product, v.of(g, i), u.data + g * u.group_step, m.of(g, i));
+                       });
     });
     team.run(static_cast<int>(images), [&](int i, int) {
       const std::int64_t image = first + i;
       float* const own = z + image * results;
-      transform.output_tiles(s, m.of(i), own, out.pitch(image));
-      skip_moments(isa, out, image, s.out_height() * s.out_width(), own, means + image * s.out, squares + image * s.out);
+      layer.transform.output_tiles(s, m.of(i), own, layer.out.pitch(image));
+      skip_moments(isa, layer.out, image, s.out_height() * s.out_width(), own, means + image * s.out, squares + image * s.out);
     });
   }
 }
 
 void skip_backward(Isa isa, Team& team, Scratch& scratch, const SkipShape& s, const float* x, const std::uint8_t* won_in,
                    const float* w, const std::uint8_t* won_out, const SkipGradient& gradient, float* dx, float* dw) {
-  const SkipKernels& kernel = train_kernels(isa).skip;
-  const SkipTransforms& transform = kernel.transforms[s.stride - 1];
-  const Winners in(won_in, s.images, s.in, kernel.lanes), out(won_out, s.images, s.out, kernel.lanes);
-  const int groups = transform.groups;
-  const std::int64_t chunk = Tiles::images_at_a_time(s, kernel, groups, std::max(in.widest(), out.widest()));
-  Tiles v(s, kernel, groups, in, chunk), d(s, kernel, groups, out, chunk);
-  const std::int64_t padded = whole_vectors(s.in, kernel.lanes);
-  const FilterRows of_outputs(s.out, padded, kernel.lanes), of_inputs(padded, s.out, kernel.lanes);
-  const std::int64_t pixels = s.out_height() * s.out_width(), own = pixels * out.widest();
+  const Layer layer(isa, s, won_in, won_out);
+  Tiles v = layer.tiles(s, layer.in), d = layer.tiles(s, layer.out);
+  const std::int64_t padded = whole_vectors(s.in, layer.kernel.lanes);
+  const FilterRows of_outputs(s.out, padded, layer.kernel.lanes), of_inputs(padded, s.out, layer.kernel.lanes);
+  const std::int64_t pixels = s.out_height() * s.out_width(), own = pixels * layer.out.widest();
   float* const data =
-      scratch.take(groups * (of_outputs.group_step + of_inputs.group_step) + v.floats() + d.floats() + team.threads() * own);
-  const SkipFilters du = of_outputs.by_output(data, kernel.lanes);
-  const SkipFilters u = of_inputs.by_input(du.data + groups * du.group_step, kernel.lanes);
-  v.place_at(u.data + groups * u.group_step);
-  d.place_at(u.data + groups * u.group_step + v.floats());
-  float* const dz = u.data + groups * u.group_step + v.floats() + d.floats();
-  team.run(groups, [&](int g, int) { std::fill_n(du.data + g * du.group_step, du.group_step, 0.0f); });
-  if (dx) team.run(static_cast<int>(s.out), [&](int o, int) { transform.filters(s, w, o, u); });
-  const Parts by_output(transform, s.out, of_outputs.row, chunk, true), by_input(transform, s.in, of_inputs.row, chunk, false);
-  const std::int64_t map = s.height * s.width * in.capacity();
-  for (std::int64_t first = 0; first < s.images; first += chunk) {
-    const std::int64_t images = std::min(chunk, s.images - first);
+      scratch.take(layer.groups * (of_outputs.group_step + of_inputs.group_step) + v.floats() + d.floats() + team.threads() * own);
+  const SkipFilters du = of_outputs.by_output(data, layer.kernel.lanes);
+  const SkipFilters u = of_inputs.by_input(du.data + layer.groups * du.group_step, layer.kernel.lanes);
+  v.place_at(u.data + layer.groups * u.group_step);
+  d.place_at(u.data + layer.groups * u.group_step + v.floats());
+  float* const dz = u.data + layer.groups * u.group_step + v.floats() + d.floats();
+  team.run(layer.groups, [&](int g, int) { std::fill_n(du.data + g * du.group_step, du.group_step, 0.0f); });
+  if (dx) team.run(static_cast<int>(s.out), [&](int o, int) { layer.transform.filters(s, w, o, u); });
+  const Parts by_output(layer.transform, s.out, of_outputs.row, layer.chunk, true),
+      by_input(layer.transform, s.in, of_inputs.row, layer.chunk, false);
+  const std::int64_t map = s.height * s.width * layer.in.capacity();
+  for (std::int64_t first = 0; first < s.images; first += layer.chunk) {
+    const std::int64_t images = std::min(layer.chunk, s.images - first);
     team.run(static_cast<int>(images), [&](int i, int member) {
       const std::int64_t image = first + i;
-      transform.input_tiles(s, x + image * map, in.pitch(image), v.of(i));
-      skip_norm_gradient(isa, out, image, pixels, gradient, dz + member * own);
-      transform.gradient_tiles(s, dz + member * own, out.pitch(image), d.of(i));
+      layer.transform.input_tiles(s, x + image * map, layer.in.pitch(image), v.of(i));
+      skip_norm_gradient(isa, layer.out, image, pixels, gradient, dz + member * own);
+      layer.transform.gradient_tiles(s, dz + member * own, layer.out.pitch(image), d.of(i));
     });
     team.run(by_output.count(), [&](int part, int) {
       const std::int64_t g = by_output.group(part);
-      by_output.each_image(part, s, in, out, v.place_step(), of_outputs.row, first, images,
+      by_output.each_image(part, s, layer.in, layer.out, v.place_step(), of_outputs.row, first, images,
                            [&](const SkipProduct& product, std::int64_t i) {
-                             kernel.accumulate(product, v.of(g, i), d.of(g, i), du.data + g * du.group_step);
+                             layer.kernel.accumulate(product, v.of(g, i), d.of(g, i), du.data + g * du.group_step);
                            });
     });
     if (!dx) continue;
     team.run(by_input.count(), [&](int part, int) {  // the tiles of the input are done with
       const std::int64_t g = by_input.group(part);
-      by_input.each_image(part, s, out, in, v.place_step(), of_inputs.row, first, images,
+      by_input.each_image(part, s, layer.out, layer.in, v.place_step(), of_inputs.row, first, images,
                           [&](const SkipProduct& product, std::int64_t i) {
-                            kernel.multiply(product, d.of(g, i), u.data + g * u.group_step, v.of(g, i));
+                            layer.kernel.multiply(product, d.of(g, i), u.data + g * u.group_step, v.of(g, i));
                           });
     });
     team.run(static_cast<int>(images),
-             [&](int i, int) { transform.add_input_tiles(s, v.of(i), dx + (first + i) * map, in.pitch(first + i)); });
+             [&](int i, int) { layer.transform.add_input_tiles(s, v.of(i), dx + (first + i) * map, layer.in.pitch(first + i)); });
   }
-  team.run(static_cast<int>(s.out), [&](int o, int) { transform.filter_gradient(s, du, o, dw); });
+  team.run(static_cast<int>(s.out), [&](int o, int) { layer.transform.filter_gradient(s, du, o, dw); });
 }
 
 }  // namespace penstock
