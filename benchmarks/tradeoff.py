@@ -100,7 +100,9 @@ def measure(options: Options, console: Console) -> list[dict[str, Any]]:
     rows = []
     for index, (one, kept) in enumerate(zip(all_of_them, scores, strict=True)):
         time = times[str(index)]
-        console.print(f"{one.series}, {one.label}, {one.precision}: {kept['top1']:.2f}% at {milliseconds(time.least)}")
+        console.print(
+            f"{one.series}, {one.label}, {one.precision}: {kept['top1']:.2f}% at {milliseconds(time.least)}"
+        )
         rows.append(
             {
                 "series": one.series,
