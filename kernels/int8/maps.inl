@@ -150,10 +150,19 @@ struct Inside {
   int count(const PoolShape& s) const { return steps(top, bottom, s.dilation_h) * steps(left, right, s.dilation_w); }
 };
 
+// The first `count` of a vector's bytes.
+template <typename Bytes>
+PENSTOCK_INLINE void store_first(std::uint8_t* to, const Bytes& codes, int count) {
+#if defined(PENSTOCK_VEC_AVX512)
+  if constexpr (sizeof codes == 64) return _mm512_mask_storeu_epi8(to, (1ull << count) - 1, (__m512i)codes);
+#endif
+  std::memcpy(to, &codes, static_cast<std::size_t>(count));
+}
+
 // The largest codes of one window, a vector of channels at a time; the zero point's where no pixel lies inside the image.
 PENSTOCK_INLINE void largest_codes(const CodeMap& in, int count, const PoolShape& s, const Inside& inside, std::uint8_t* to,
                                    int bytes) {
-  const bool any = inside.count(s) > 0;
+  const bool any = inside.bottom > inside.top && inside.right > inside.left;
   const std::ptrdiff_t down = static_cast<std::ptrdiff_t>(s.dilation_h) * in.shape.pitch() * in.bytes;
   const std::ptrdiff_t across = static_cast<std::ptrdiff_t>(s.dilation_w) * in.bytes;
   const std::uint8_t* const corner =
@@ -168,7 +177,7 @@ PENSTOCK_INLINE void largest_codes(const CodeMap& in, int count, const PoolShape
     }
     const int size = static_cast<int>(sizeof most);
     if (bytes - p >= size) store(to + p, most);
-    else std::memcpy(to + p, &most, static_cast<std::size_t>(bytes - p));
+    else store_first(to + p, most, bytes - p);
     return size;
   };
   for (int p = 0; p < count;) p += count - p > 16 ? largest(Codes{}, p) : largest(Byte16{}, p);
@@ -227,7 +236,35 @@ static void sum_plain(const CodeMap& in, int begin, int end, CodeSums* sums) {
   }
 }
 
+// Sums of an image, whose pixels have no bytes between them: kLanes pixels are as many vectors as there are channels.
+template <int kChannels>
+static void sum_image(const CodeMap& in, CodeSums* sums) {
+  std::fill(sums, sums + kChannels, CodeSums{});
+  const auto add = [&](int channel, int sum, int size) {
+    sums[channel].sum += sum;
+    sums[channel].magnitude += size;
+  };
+  const int rows = std::max(1, (1 << 20) / in.shape.width);  // whose sums fit int32
+  for (int y0 = 0; y0 < in.shape.height; y0 += rows) {
+    Int sum[kChannels] = {}, size[kChannels] = {};
+    for (int y = y0; y < std::min(in.shape.height, y0 + rows); ++y) {
+      const std::uint8_t* const row = in.data + (in.shape.origin() + static_cast<std::int64_t>(y) * in.shape.pitch()) * kChannels;
+      int x = 0;
+      for (; x + kLanes <= in.shape.width; x += kLanes)
+        for (int k = 0; k < kChannels; ++k) {
+          const Int v = load_codes(row + x * kChannels + k * kLanes) - in.zero;
+          sum[k] += v;
+          size[k] += magnitude(v);
+        }
+      for (int i = x * kChannels; i < in.shape.width * kChannels; ++i)
+        add(i % kChannels, row[i] - in.zero, std::abs(row[i] - in.zero));
+    }
+    for (int i = 0; i < kChannels * kLanes; ++i) add(i % kChannels, sum[i / kLanes][i % kLanes], size[i / kLanes][i % kLanes]);
+  }
+}
+
 static void sum_codes(const CodeMap& in, int begin, int end, bool only_sums, CodeSums* sums) {
+  if (only_sums && in.bytes == 3 && begin == 0 && end == 3) return sum_image<3>(in, sums);
   if (only_sums && in.zero == 0) return sum_plain(in, begin, end, sums);
   for (int p = begin; p < end; p += kLanes) {
     CodeSums some[kLanes];
