@@ -1,13 +1,15 @@
 // The weights of an image's active channels, brought together by byte permutations (AVX512-VBMI).
 //
-// One vector of 16 active outputs lies within a window of 32 neighbouring channels, or a few such windows at low densities. The
-// rows of two inputs over a window are one register and those of four are two, so one permutation drops the skipped outputs and
-// interleaves the inputs at once. The result is laid out as gather.inl does it.
+// One vector of 16 active outputs lies within a window of 64 neighbouring channels, or a few such windows at low densities. One
+// permutation of a row over a window drops the skipped outputs and puts the others in their places among those of four inputs (or
+// two); a mask keeps what the other inputs put there. The result is laid out as gather.inl does it.
+
+constexpr int kWindow = 64;
 
 // Active outputs of one vector that lie in one window.
 struct Window {
-  alignas(64) std::uint8_t quads[64];  // indices into [4 inputs][32 outputs]
-  alignas(64) std::uint8_t pairs[64];  // into [2 inputs][32 outputs]; the first 32 count
+  alignas(64) std::uint8_t quads[64];  // for every byte of a quad its output within the window
+  alignas(64) std::uint8_t pairs[64];  // the same for pairs; the first 32 count
   std::uint64_t quad_mask, pair_mask;
   int from;  // the window's first output
 };
@@ -18,11 +20,12 @@ static int make_windows(const std::int32_t* list, int first, int count, int base
   for (int lane = 0; lane < count; ++n) {
     Window& w = windows[n];
     std::memset(&w, 0, sizeof w);
-    w.from = list[first + lane] - base;
-    for (; lane < count && list[first + lane] - base < w.from + 32; ++lane) {
-      const int o = list[first + lane] - base - w.from;
-      for (int r = 0; r < 4; ++r) w.quads[4 * lane + r] = static_cast<std::uint8_t>(32 * r + o);
-      for (int r = 0; r < 2; ++r) w.pairs[2 * lane + r] = static_cast<std::uint8_t>(32 * r + o);
+    const int output = list[first + lane] - base, line = output / kWindow * kWindow;
+    w.from = list[first + count - 1] - base < line + kWindow ? line : output;  // one cache line, where it holds the rest
+    for (; lane < count && list[first + lane] - base < w.from + kWindow; ++lane) {
+      const std::uint8_t o = static_cast<std::uint8_t>(list[first + lane] - base - w.from);
+      std::memset(w.quads + 4 * lane, o, 4);
+      std::memset(w.pairs + 2 * lane, o, 2);
       w.quad_mask |= std::uint64_t{15} << (4 * lane);
       w.pair_mask |= std::uint64_t{3} << (2 * lane);
     }
@@ -30,36 +33,39 @@ static int make_windows(const std::int32_t* list, int first, int count, int base
   return n;
 }
 
-PENSTOCK_INLINE __m512i two_rows(const std::int8_t* a, const std::int8_t* b) {
-  return _mm512_maskz_inserti64x4(0xff, _mm512_castsi256_si512(load<__m256i>(a)), load<__m256i>(b), 1);
-}
-
-// The rows of a pair or quad of inputs, and the bytes of the result that count.
+// The rows of a pair or quad of inputs, of which so many are there.
 struct Rows {
   const std::int8_t* at[4];
-  std::uint64_t mask;
+  int present;
 };
+
+constexpr std::uint64_t kFirstOfQuad = 0x1111111111111111u, kFirstOfPair = 0x5555555555555555u;
 
 // A vector of 16 active outputs: its windows, and where its gathered quads go.
 struct VectorWindows {
   int first, count;
+  bool whole;  // all lanes are used, and lie in one window
   std::uint8_t* to;
   std::ptrdiff_t input_step;  // bytes from one quad of inputs to the next
   std::ptrdiff_t step;        // bytes from one tap to the next
 };
 
-// Some quads of one tap: 64 bytes.
-template <int kWindows>
-PENSTOCK_INLINE void gather_quad(const Window* windows, int count, const Rows& rows, std::ptrdiff_t tap, std::uint8_t* to) {
-  const int n = kWindows > 0 ? kWindows : count;
+// Some quads of one tap: 64 bytes. Masks are the same for all whole vectors, so that they stay in registers.
+PENSTOCK_INLINE void gather_whole_quad(const Window& w, const Rows& rows, std::ptrdiff_t tap, std::uint8_t* to) {
+  const __m512i index = load<__m512i>(w.quads);
+  const std::ptrdiff_t at = w.from + tap;
+  __m512i quads = _mm512_maskz_permutexvar_epi8(~std::uint64_t{0}, index, load<__m512i>(rows.at[0] + at));
+  quads = _mm512_mask_permutexvar_epi8(quads, kFirstOfQuad << 1, index, load<__m512i>(rows.at[1] + at));
+  quads = _mm512_mask_permutexvar_epi8(quads, kFirstOfQuad << 2, index, load<__m512i>(rows.at[2] + at));
+  store(to, _mm512_mask_permutexvar_epi8(quads, kFirstOfQuad << 3, index, load<__m512i>(rows.at[3] + at)));
+}
+
+static void gather_quad(const Window* windows, int count, const Rows& rows, std::ptrdiff_t tap, std::uint8_t* to) {
   __m512i quads = _mm512_setzero_si512();
-  for (int w = 0; w < n; ++w) {
-    const std::ptrdiff_t at = windows[w].from + tap;
-    const __m512i found =
-        _mm512_maskz_permutex2var_epi8(windows[w].quad_mask & rows.mask, two_rows(rows.at[0] + at, rows.at[1] + at),
-                                       load<__m512i>(windows[w].quads), two_rows(rows.at[2] + at, rows.at[3] + at));
-    quads = w == 0 ? found : _mm512_or_si512(quads, found);
-  }
+  for (int w = 0; w < count; ++w)
+    for (int r = 0; r < rows.present; ++r)
+      quads = _mm512_mask_permutexvar_epi8(quads, windows[w].quad_mask & (kFirstOfQuad << r), load<__m512i>(windows[w].quads),
+                                           load<__m512i>(rows.at[r] + windows[w].from + tap));
   store(to, quads);
 }
 
@@ -71,12 +77,13 @@ static void gather_filters(const Window* windows, int count, const Rows& rows, s
   const auto words = [&](std::ptrdiff_t t) {
     __m512i pairs = _mm512_setzero_si512();
     for (int w = 0; w < n; ++w) {
+      const __m512i index = load<__m512i>(windows[w].pairs);
       const std::ptrdiff_t at = windows[w].from + t * row;
-      const __m512i found = _mm512_maskz_permutexvar_epi8(windows[w].pair_mask & rows.mask, load<__m512i>(windows[w].pairs),
-                                                          two_rows(rows.at[0] + at, rows.at[1] + at));
-      pairs = w == 0 ? found : _mm512_or_si512(pairs, found);
+      const std::uint64_t first = windows[w].pair_mask & kFirstOfPair, second = rows.present > 1 ? first << 1 : 0;
+      pairs = _mm512_mask_permutexvar_epi8(pairs, first, index, load<__m512i>(rows.at[0] + at));
+      pairs = _mm512_mask_permutexvar_epi8(pairs, second, index, load<__m512i>(rows.at[1] + at));
     }
-    return (Half)_mm512_maskz_cvtepi8_epi16(~0u, load<__m256i>(&pairs));
+    return (Half)_mm512_maskz_cvtepi8_epi16(~0u, _mm512_castsi512_si256(pairs));
   };
   Half half[3][6];
 #pragma GCC unroll 3
@@ -112,9 +119,8 @@ static void transform_panel(const Int8Run& run, int panel, int begin, int end, s
     return plan.weights_of(0) + static_cast<std::int64_t>(run.task.in_list[std::min(input, in_count - 1)]) * plan.taps * row;
   };
   for (int q = begin; q < end; ++q) {
-    // A pair without a second input repeats the first, and its bytes are masked out.
     const bool both = 2 * q + 1 < in_count;
-    const Rows rows{{rows_of(2 * q), rows_of(2 * q + both)}, both ? ~std::uint64_t{0} : 0x5555555555555555u};
+    const Rows rows{{rows_of(2 * q), rows_of(2 * q + both)}, 1 + both};
     for (int r = 0; r < 2; ++r) {
       const std::int8_t* const next = rows_of(2 * (q + 2) + r);
       for (int t = 0; t < plan.taps; ++t)
@@ -172,17 +178,16 @@ static void gather(const Int8Run& run, int number, int begin, int end, bool with
       v.first = used;
       v.count = make_windows(run.task.out_list, group.out_begin + vector * kLanes,
                              std::min(kLanes, group.out_count - vector * kLanes), first_output, windows + used);
+      v.whole = v.count == 1 && windows[used].quad_mask == ~std::uint64_t{0};
       used += v.count;
       v.step = static_cast<std::ptrdiff_t>(groups) * width * kGroupBytes;
       v.input_step = static_cast<std::ptrdiff_t>(width) * kGroupBytes;
       v.to = to + group.weights + (v0 * taps * groups + vector - v0) * kGroupBytes;
     }
     for (int q = begin; q < end; ++q) {
-      // An input that is not there repeats the first, and its bytes are masked out.
       Rows rows;
-      const int present = std::min(kGroup, inputs - kGroup * q);
-      for (int r = 0; r < kGroup; ++r) rows.at[r] = rows_of(kGroup * q + (r < present ? r : 0));
-      rows.mask = ((std::uint64_t{1} << present) - 1) * 0x1111111111111111u;
+      rows.present = std::min(kGroup, inputs - kGroup * q);
+      for (int r = 0; r < rows.present; ++r) rows.at[r] = rows_of(kGroup * q + r);
       // Tap by tap, so that rows are read from end to end: the processor then fetches ahead, several lines at a time.
       for (std::ptrdiff_t t = 0; t < taps; ++t) {
         for (int r = 0; far && q + 1 < end && r < kGroup; ++r) {
@@ -193,9 +198,8 @@ static void gather(const Int8Run& run, int number, int begin, int end, bool with
           const VectorWindows& v = vectors[i];
           const Window* const w = windows + v.first;
           std::uint8_t* const target = v.to + q * v.input_step + t * v.step;
-          if (v.count == 1) gather_quad<1>(w, 1, rows, t * row, target);
-          else if (v.count == 2) gather_quad<2>(w, 2, rows, t * row, target);
-          else gather_quad<0>(w, v.count, rows, t * row, target);
+          if (v.whole && rows.present == kGroup) gather_whole_quad(*w, rows, t * row, target);
+          else gather_quad(w, v.count, rows, t * row, target);
         }
       }
     }
