@@ -1,10 +1,14 @@
 // Direct convolution: outputs in the lanes, a register block of vectors of outputs x pixels.
 
-// A line that is fetched into L2 with every step of a product, and how far it is to the next one: 0 where there is nothing to fetch.
-struct Ahead {
-  const std::uint8_t* at;
-  std::ptrdiff_t step;
-};
+// What a product of `steps` steps fetches, each of which multiplies so many vectors and pixels.
+PENSTOCK_INLINE Int8Lines fetch_with(Int8Fetcher& fetcher, [[maybe_unused]] int steps, [[maybe_unused]] int block) {
+#if defined(PENSTOCK_VEC_AVX512)
+  return fetcher.spread(steps, block);
+#else
+  fetcher.some();
+  return {};
+#endif
+}
 
 // sums[p][j] = over taps and groups of inputs: pixel p's bytes times the weights of vector j. Weights lie
 // [tap][group][vector], kGroupBytes for each vector of outputs.
@@ -14,7 +18,7 @@ struct Ahead {
 // kMore: the products are added to the sums that are there.
 template <bool kQuads, int kVectors, int kPixels, bool kMore>
 PENSTOCK_INLINE void multiply_add(const std::uint8_t* w, const std::uint8_t* const* pixels, const std::ptrdiff_t* taps,
-                                  int tap_count, int groups, std::int32_t* sums, [[maybe_unused]] Ahead ahead) {
+                                  int tap_count, int groups, std::int32_t* sums, [[maybe_unused]] Int8Lines ahead) {
   Int acc[kPixels][kVectors] = {};
   if constexpr (kMore) {
 #pragma GCC unroll 8
@@ -24,13 +28,14 @@ PENSTOCK_INLINE void multiply_add(const std::uint8_t* w, const std::uint8_t* con
   }
   const std::uint8_t* at[kPixels];
   for (int p = 0; p < kPixels; ++p) at[p] = pixels[p];
+  [[maybe_unused]] int wait = ahead.period;
   for (int t = 0; t < tap_count; ++t) {
     const std::ptrdiff_t first = taps[t], last = first + 4 * static_cast<std::ptrdiff_t>(groups);
     for (std::ptrdiff_t g = first; g < last; g += 4, w += kVectors * kVectorBytes) {
 #if defined(PENSTOCK_VEC_AVX512)
-      if (ahead.step != 0) {
-        fetch_far(ahead.at);
-        ahead.at += ahead.step;
+      if (--wait == 0) {
+        wait = ahead.period;
+        fetch_far(*ahead.at++);
       }
 #endif
       Int s[kVectors];
@@ -60,12 +65,13 @@ PENSTOCK_INLINE void multiply_add(const std::uint8_t* w, const std::uint8_t* con
 
 template <bool kQuads, int kVectors, int kPixels>
 static void multiply(const std::uint8_t* w, const std::uint8_t* const* pixels, const std::ptrdiff_t* taps, int tap_count,
-                     int groups, std::int32_t* sums, [[maybe_unused]] Ahead ahead) {
+                     int groups, std::int32_t* sums, [[maybe_unused]] Int8Lines ahead) {
   multiply_add<kQuads, kVectors, kPixels, false>(w, pixels, taps, tap_count, groups, sums, ahead);
 }
 #endif
 
-using Multiply = void (*)(const std::uint8_t*, const std::uint8_t* const*, const std::ptrdiff_t*, int, int, std::int32_t*, Ahead);
+using Multiply = void (*)(const std::uint8_t*, const std::uint8_t* const*, const std::ptrdiff_t*, int, int, std::int32_t*,
+                          Int8Lines);
 
 // The pixels of a register block that has this many vectors of outputs.
 constexpr int most_pixels(int vectors) {
@@ -199,7 +205,11 @@ static void direct(const Int8Run& run, int unit, int member) {
       sum_weights(w, static_cast<std::int64_t>(tap_count) * groups, vectors, lacking);
 #endif
       const Pieces pieces(pixels, most_pixels(vectors));
-      if (run.fetcher && p == begin) run.fetcher->expect(static_cast<std::int64_t>(finish - begin) * pieces.n);
+      const std::ptrdiff_t steps = static_cast<std::ptrdiff_t>(tap_count) * groups;
+      if (p == begin) run.fetcher->expect(static_cast<std::int64_t>(finish - begin) * pieces.n);
+      if (far && p + 1 < finish)
+        run.fetcher->add_own(w + vectors * steps * kGroupBytes, (panels.first(p + 2) - v0 - vectors) * steps * kGroupBytes,
+                             pieces.n);
       const Multiply large = multiply_of<kQuadCodes>(vectors, pieces.size);
       const Multiply small = multiply_of<kQuadCodes>(vectors, std::max(1, pieces.size - 1));
       for (int i = 0, at = 0; i < pieces.n; at += pieces.at(i++)) {
@@ -207,11 +217,8 @@ static void direct(const Int8Run& run, int unit, int member) {
         const std::uint8_t* from[kMostPixels];
         for (int k = 0; k < count; ++k)
           from[k] = sources[at + k] + static_cast<std::int64_t>(group.in_begin) * element * (plan.image_rows ? 0 : 1);
-        if (run.fetcher) run.fetcher->some();
-        // The next panel's weights, a vector of outputs with every piece.
-        const std::ptrdiff_t steps = static_cast<std::ptrdiff_t>(tap_count) * groups;
-        const Ahead ahead = far && p + 1 < finish && i < vectors ? Ahead{w + (vectors + i) * steps * kGroupBytes, 64} : Ahead{w, 0};
-        (i < pieces.large ? large : small)(w, from, taps, tap_count, groups, sums, ahead);
+        (i < pieces.large ? large : small)(w, from, taps, tap_count, groups, sums,
+                                           fetch_with(*run.fetcher, static_cast<int>(steps), vectors * count));
 #if defined(PENSTOCK_VEC_DOT)
         for (int k = 0; k < count * vectors; ++k)
           store(sums + k * kLanes, load<Mod>(sums + k * kLanes) + (Mod)lacking[k % vectors]);

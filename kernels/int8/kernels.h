@@ -1,6 +1,7 @@
 // What a plan holds, how its scratch is laid out, and the kernels that every instruction set has (private to this folder).
 #pragma once
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "conv/buffer.h"
@@ -120,29 +121,59 @@ inline int stream_piece(const Int8Plan& plan) {
   return plan.taps >= 9 ? plan.tuning.int8_stream_pairs : plan.tuning.int8_stream_pairs_few_taps;
 }
 
-// One unit's share of what a task fetches for later, line by line.
+// What a product fetches into L2 while it multiplies: the next line of the list with every `period`-th of its steps. Lines wait in
+// the same few buffers as the weights that come from L2, so a product that asked for many at once would stand still.
+struct Int8Lines {
+  const std::uint8_t* const* at = nullptr;
+  int period = std::numeric_limits<int>::max();
+};
+
+// One unit's share of what a task fetches for later, line by line, and before that the plan's own weights where they are far.
 class Int8Fetcher {
  public:
-  Int8Fetcher(const Int8Task& task, int unit, int units);
-  // Spreads the share over this many calls of some().
+  Int8Fetcher(const Int8Plan& plan, const Int8Task& task, int unit, int units);
+  // Spreads the share over this many turns: calls of some() or spread().
   void expect(std::int64_t turns) { each_ = (left_ + turns - 1) / std::max<std::int64_t>(1, turns); }
+  // The weights [from, from + bytes), with the next `turns` calls of spread().
+  void add_own(const std::uint8_t* from, std::ptrdiff_t bytes, int turns);
+  // The lines of this turn: a product of `steps` steps, each of `block` multiplications, two of which take a cycle. What is for later
+  // and more than one line in int8_fetch_cycles waits for the next turn.
+  Int8Lines spread(int steps, int block) {
+    if (left_ == 0 && own_ >= own_end_) return {};
+    return list_lines(steps, block);
+  }
+  // The lines of this turn at once.
   void some() {
-    for (std::int64_t n = std::min(each_, left_); n > 0; --n, --left_) {
-      const Int8Fetch& now = task_.later[item_];
-      fetch_far(now.rows + (now.list ? now.list[row_] : row_) * now.bytes + at_);
-      if ((at_ += 64) < now.bytes) continue;
-      at_ = 0;
-      if (++row_ < now.count) continue;
-      row_ = 0;
-      ++item_;
-    }
+    for (std::int64_t n = std::min(each_, left_); n > 0; --n) fetch_far(next_line());
   }
 
  private:
+  static constexpr int kMostLines = 256;
+
+  const std::uint8_t* next_line() {
+    const Int8Fetch& now = task_.later[item_];
+    const std::uint8_t* const line = now.rows + (now.list ? now.list[row_] : row_) * now.bytes + at_;
+    --left_;
+    if ((at_ += 64) >= now.bytes) {
+      at_ = 0;
+      if (++row_ >= now.count) {
+        row_ = 0;
+        ++item_;
+      }
+    }
+    return line;
+  }
+  Int8Lines list_lines(int steps, int block);
+
   const Int8Task& task_;
   std::int64_t left_ = 0, each_ = 0;
   int item_ = 0, row_ = 0;
   std::ptrdiff_t at_ = 0;
+  const std::uint8_t *own_ = nullptr, *own_end_ = nullptr;
+  int own_each_ = 0;
+  int cycles_;                               // between two lines
+  int steps_ = 0, wanted_ = 0, period_ = 0;  // of the last turn
+  const std::uint8_t* lines_[kMostLines];
 };
 
 // One task on its way: everything the kernels need, with pointers into the scratch.
@@ -151,7 +182,7 @@ struct Int8Run {
   const Int8Task& task;
   Int8Scratch lay;
   std::uint8_t* scratch;
-  Int8Fetcher* fetcher = nullptr;  // may be null
+  Int8Fetcher* fetcher = nullptr;  // in the second stage
   const Int8Group* groups() const { return reinterpret_cast<const Int8Group*>(scratch + lay.groups); }
   std::uint8_t* mine(int member) const { return scratch + lay.thread + static_cast<std::size_t>(member) * lay.thread_size; }
   const std::uint8_t* weights() const;  // gathered for this image, or the plan's

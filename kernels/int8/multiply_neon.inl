@@ -162,7 +162,7 @@ static void multiply_words(const std::uint8_t* w, const std::uint8_t* const* pix
 
 template <bool kQuads, int kVectors, int kPixels>
 static void multiply(const std::uint8_t* w, const std::uint8_t* const* pixels, const std::ptrdiff_t* taps, int tap_count,
-                     int groups, std::int32_t* sums, Ahead) {
+                     int groups, std::int32_t* sums, Int8Lines) {
 #if defined(PENSTOCK_VEC_DOT) || defined(PENSTOCK_VEC_MATRIX)
   if constexpr (kQuads) return multiply_bytes<kVectors, kPixels>(w, pixels, taps, tap_count, groups, sums);
 #endif

@@ -60,6 +60,7 @@ void fill_groups(const Int8Run& run) {
     vector += vectors;
     if (task.algorithm->mixes_groups) continue;
     bytes += static_cast<std::int64_t>(task.algorithm->weight_bytes(plan, group.in_count, vectors));
+    if (k.gather_panel) continue;  // permutes by windows of its own
     make_masks(task.out_list, group.out_begin, o, g * out, blocks,
                run.scratch + run.lay.masks + static_cast<std::size_t>(16 * blocks * g),
                reinterpret_cast<std::int32_t*>(run.scratch + run.lay.starts) + blocks * g);
@@ -146,10 +147,12 @@ void fill_packed(const Int8Run& run) {
 
 }  // namespace
 
-Int8Fetcher::Int8Fetcher(const Int8Task& task, int unit, int units) : task_(task) {
+Int8Fetcher::Int8Fetcher(const Int8Plan& plan, const Int8Task& task, int unit, int units)
+    : task_(task), cycles_(plan.tuning.int8_fetch_cycles) {
   const auto lines = [](const Int8Fetch& one) { return (one.bytes + 63) / 64 * std::int64_t{one.count}; };
   std::int64_t all = 0;
   for (int i = 0; i < task.later_count; ++i) all += lines(task.later[i]);
+  all = std::min(all, static_cast<std::int64_t>(plan.tuning.int8_fetch_bytes / 64));
   std::int64_t first = all * unit / units;
   left_ = all * (unit + 1) / units - first;
   if (left_ == 0) return;
@@ -157,6 +160,31 @@ Int8Fetcher::Int8Fetcher(const Int8Task& task, int unit, int units) : task_(task
   const std::int64_t row = (task.later[item_].bytes + 63) / 64;
   row_ = static_cast<int>(first / row);
   at_ = first % row * 64;
+}
+
+void Int8Fetcher::add_own(const std::uint8_t* from, std::ptrdiff_t bytes, int turns) {
+  own_ = from;
+  own_end_ = from + bytes;
+  own_each_ = static_cast<int>((bytes + 63) / 64 + turns - 1) / std::max(1, turns);
+}
+
+Int8Lines Int8Fetcher::list_lines(int steps, int block) {
+  const int own = std::min(own_each_, static_cast<int>((own_end_ - own_ + 63) / 64));
+  // Own weights are waited for in any case; only what is for later has to leave them time.
+  const int most = std::max(own, static_cast<int>(std::int64_t{steps} * block / (2 * std::max(1, cycles_))));
+  const int wanted = static_cast<int>(std::min<std::int64_t>({own + std::min(each_, left_), most, kMostLines}));
+  if (wanted == 0) return {};
+  if (steps != steps_ || wanted != wanted_) {
+    steps_ = steps;
+    wanted_ = wanted;
+    period_ = own > 0 ? std::max(steps / wanted, (steps + kMostLines - 1) / kMostLines) : (steps + wanted - 1) / wanted;
+  }
+  const int count = steps / period_;  // the product takes so many
+  int listed = 0;
+  for (; listed < std::min(count, own); ++listed, own_ += 64) lines_[listed] = own_;
+  for (; listed < count && left_ > 0; ++listed) lines_[listed] = next_line();
+  for (; listed > 0 && listed < count; ++listed) lines_[listed] = lines_[listed - 1];
+  return {lines_, listed > 0 ? period_ : std::numeric_limits<int>::max()};
 }
 
 Int8Fetch int8_rows(const Int8Plan& plan, bool skips_nothing) {
@@ -219,8 +247,8 @@ void run_int8(const Int8Plan& plan, const Int8Task& task, int stage, int begin, 
   Int8Run run = make_run(plan, task, scratch);
   for (int unit = begin; unit < end; ++unit) {
     if (stage == 1) {
-      Int8Fetcher fetcher(task, unit, run.lay.row_units * run.lay.panel_units);
-      run.fetcher = task.later_count > 0 ? &fetcher : nullptr;
+      Int8Fetcher fetcher(plan, task, unit, run.lay.row_units * run.lay.panel_units);
+      run.fetcher = &fetcher;
       task.algorithm->run(run, unit, member);
     } else {
       task.algorithm->gather(run, unit, member, scratch + run.lay.weights);

@@ -14,7 +14,7 @@ static void stream_weights(const Int8Run& run, std::uint8_t* mine, bool with_tra
   std::uint8_t* const room = mine + lay.panel;
   const std::ptrdiff_t input_bytes = all.size * taps * all.pitch;  // of a pair's rows
   const int piece = stream_piece(run.plan);
-  if (run.fetcher) run.fetcher->expect(static_cast<std::int64_t>(turns) * ((all.groups + piece - 1) / piece));
+  run.fetcher->expect(static_cast<std::int64_t>(turns) * ((all.groups + piece - 1) / piece));
   for (int first = 0; first < all.groups; first += lay.streamed) {
     const int last = std::min(all.groups, first + lay.streamed);
     // Where no output is skipped the plan's own rows are used, except for the last input where their number is odd.
@@ -82,12 +82,12 @@ static void stream_direct(const Int8Run& run, std::uint8_t* mine, const std::uin
     const Multiply large = multiply_more_of(vectors, pieces.size, first > 0),
                    small = multiply_more_of(vectors, std::max(1, pieces.size - 1), first > 0);
     std::int32_t* to = sums + static_cast<std::int64_t>(v0) * pixels * kLanes;
-    if (run.fetcher) run.fetcher->some();
+    run.fetcher->some();
     for (int i = 0, at = 0; i < pieces.n; at += pieces.at(i++)) {
       const std::uint8_t* from[8];
       for (int k = 0; k < pieces.at(i); ++k) from[k] = sources[at + k] + 4 * static_cast<std::ptrdiff_t>(first);
       (i < pieces.large ? large : small)(weights, from, taps, tap_count, groups,
-                                         to + static_cast<std::int64_t>(at) * vectors * kLanes, Ahead{weights, 0});
+                                         to + static_cast<std::int64_t>(at) * vectors * kLanes, Int8Lines{});
     }
   });
 }

@@ -93,6 +93,15 @@ static void inverse_tile(const std::int32_t* products, std::ptrdiff_t position, 
   }
 }
 
+// Turns of the fetcher with each position of so many tiles.
+PENSTOCK_INLINE int position_turns([[maybe_unused]] int count, [[maybe_unused]] int vectors) {
+#if defined(PENSTOCK_VEC_NEON)
+  return 1;
+#else
+  return Pieces(count, most_pixels(vectors)).n;
+#endif
+}
+
 // The products of a panel of outputs: 36 positions, in each the tiles, in each its vectors.
 struct Positions {
   const std::uint8_t* weights;
@@ -110,21 +119,21 @@ struct Positions {
 #include "int8/positions.inl"
 #else
 // NEON gathers all weights before: there are no products to add to.
-static void multiply_positions(const Positions& m, int vectors, Int8Fetcher* fetcher, bool) {
+static void multiply_positions(const Positions& m, int vectors, Int8Fetcher& fetcher, bool) {
   const std::ptrdiff_t zero_tap[1] = {0};
   const Pieces pieces(m.count, most_pixels(vectors));
   const Multiply large = multiply_of<false>(vectors, pieces.size),
                  small = multiply_of<false>(vectors, std::max(1, pieces.size - 1));
   const std::uint8_t* w = m.weights;
   for (int i = 0; i < 36; ++i, w += m.weight_step) {
-    if (fetcher) fetcher->some();
+    fetcher.some();
     for (int piece = 0, at = 0; piece < pieces.n; at += pieces.at(piece++)) {
       const std::uint8_t* from[kMostPixels];
       for (int k = 0; k < pieces.at(piece); ++k)
         from[k] = reinterpret_cast<const std::uint8_t*>(m.tiles + i * m.position + (at + k) * m.words);
       (piece < pieces.large ? large : small)(w, from, zero_tap, 1, m.pairs,
                                              m.products + i * m.product_step + static_cast<std::int64_t>(at) * vectors * kLanes,
-                                             Ahead{w, 0});
+                                             Int8Lines{});
     }
   }
 }
@@ -191,10 +200,12 @@ static void winograd(const Int8Run& run, int unit, int member) {
                              end - begin,
                              count,
                              far};
-        multiply_positions(some, vectors, run.fetcher, begin > 0);
+        multiply_positions(some, vectors, *run.fetcher, begin > 0);
       };
       const int piece = lay.panel_pairs > 0 ? lay.panel_pairs : pairs;
-      if (run.fetcher && p == 0) run.fetcher->expect(std::int64_t{36} * panels.n * ((pairs + piece - 1) / piece));
+      if (p == 0)
+        run.fetcher->expect(std::int64_t{36} * panels.n * ((pairs + piece - 1) / std::max(1, piece)) *
+                            position_turns(count, vectors));
       if (lay.panel_pairs == 0) multiply(weights + panel_filters(v0, p, pairs), 0, pairs);
       for (int begin = 0; lay.panel_pairs > 0 && begin < pairs; begin += piece) {
         const int end = std::min(pairs, begin + piece);
