@@ -78,7 +78,7 @@ class Loader {
   void load_levels(Op& op, std::int64_t first, std::int64_t rho);
   void load_threshold(Op& op, std::int64_t rho);
   void load_pool(Op& op, Row p);
-  void load_concat(Op& op, Row p);
+  void load_arguments(Op& op, std::int64_t first, std::int64_t count);
   void find_image_reader();
 
   const RawProgram& raw_;

@@ -70,6 +70,7 @@ void Loader::check_constants(const Op& op) {
   if (op.out < 0) return check(!at(op.in).filled, "the result holds constants");
   const auto filled = [&](int tensor) { return tensor >= 0 && at(tensor).filled; };
   const bool any = filled(op.in) || filled(op.in2) || std::any_of(op.inputs.begin(), op.inputs.end(), filled);
+  const auto all_whole = [&] { return std::all_of(op.inputs.begin(), op.inputs.end(), [&](int t) { return at(t).whole; }); };
   bool whole = true, fills = any;
   switch (op.kind) {
     case OpKind::conv:
@@ -89,14 +90,17 @@ void Loader::check_constants(const Op& op) {
       whole = at(op.in).whole || (any && at(op.in).is_codes());
       break;
     case OpKind::pack: whole = at(op.in).whole; break;
-    case OpKind::affine: whole = at(op.in).whole || !(op.passes_channels() || any); break;
+    case OpKind::affine:
+      check(!any || op.inputs.empty(), "constants are not concatenated");
+      whole = (op.inputs.empty() ? at(op.in).whole : all_whole()) || !(op.passes_channels() || any);
+      break;
     case OpKind::add: whole = at(op.in).whole || at(op.in2).whole; break;
     case OpKind::scale:
       whole = at(op.in).whole && (at(op.in2).whole || filled(op.in2));
       fills = filled(op.in);
       break;
     case OpKind::concat:
-      whole = std::all_of(op.inputs.begin(), op.inputs.end(), [&](int input) { return at(input).whole; });
+      whole = all_whole();
       check(!any, "constants are not concatenated");
       break;
     case OpKind::linear: check(!any || at(op.in).layout == Layout::vector, "constants of a vector are multiplied"); break;

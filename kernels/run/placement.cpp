@@ -27,6 +27,11 @@ std::vector<std::int64_t> find_bounds(const Program& program, const std::int32_t
   for (const Op& op : program.ops) {
     if (op.out < 0) continue;
     const auto bound = [&](int tensor) { return bounds[static_cast<std::size_t>(tensor)]; };
+    const auto all_inputs = [&](const Op& of) {
+      std::int64_t sum = 0;
+      for (int input : of.inputs) sum += bound(input);
+      return sum;
+    };
     const std::int64_t channels = program.tensors[static_cast<std::size_t>(op.out)].channels;
     std::int64_t most = channels;
     switch (op.kind) {
@@ -44,12 +49,12 @@ std::vector<std::int64_t> find_bounds(const Program& program, const std::int32_t
       case OpKind::scale:
       case OpKind::pack: most = bound(op.in); break;
       case OpKind::affine:
-        if (op.passes_channels() || program.tensors[static_cast<std::size_t>(op.in)].filled) most = bound(op.in);
+        if (!op.passes_channels() && !program.tensors[static_cast<std::size_t>(op.in)].filled) break;
+        most = op.inputs.empty() ? bound(op.in) : all_inputs(op);
         break;
       case OpKind::add: most = bound(op.in) + bound(op.in2); break;
       case OpKind::concat:
-        most = 0;
-        for (int input : op.inputs) most += bound(input);
+        most = all_inputs(op);
         break;
       default: break;
     }

@@ -196,11 +196,15 @@ void Loader::load_kind(Op& op, Row f, Row p) {
       check_apart(op.in, op.out, false);
       check_apart(op.in2, op.out, false);
       return;
-    case OpKind::concat: return load_concat(op, p);
+    case OpKind::concat: return load_arguments(op, p[ConcatField::first_argument], p[ConcatField::arguments]);
     case OpKind::affine: {
+      if (p[AffineField::scale] != -1) op.scale = weights(p[AffineField::scale], at(op.out).channels, "scale");
+      if (p[AffineField::shift] != -1) op.shift = weights(p[AffineField::shift], at(op.out).channels, "shift");
+      if (p[AffineField::arguments] != 0) {
+        check(at(op.out).is_pixels(), "several maps lie in pixels");
+        return load_arguments(op, p[AffineField::first_argument], p[AffineField::arguments]);
+      }
       check(same_size(at(op.in), at(op.out)) && at(op.in).channels == at(op.out).channels, "sizes differ");
-      if (p[AffineField::scale] != -1) op.scale = weights(p[AffineField::scale], at(op.in).channels, "scale");
-      if (p[AffineField::shift] != -1) op.shift = weights(p[AffineField::shift], at(op.in).channels, "shift");
       // A list that grows moves planes; then the result must lie elsewhere.
       check_apart(op.in, op.out, op.passes_channels() && at(op.in).layout != Layout::pixels);
       return;
@@ -277,13 +281,11 @@ void Loader::load_pool(Op& op, Row p) {
   check_apart(op.in, op.out, false);
 }
 
-void Loader::load_concat(Op& op, Row p) {
-  check(p[ConcatField::arguments] >= 1 && p[ConcatField::arguments] <= kMaxTensors && p[ConcatField::first_argument] >= 0 &&
-            p[ConcatField::first_argument] <= raw_.arg_count - p[ConcatField::arguments],
-        "arguments");
+// Inputs that lie side by side in the result.
+void Loader::load_arguments(Op& op, std::int64_t first, std::int64_t count) {
+  check(count >= 1 && count <= kMaxTensors && first >= 0 && first <= raw_.arg_count - count, "arguments");
   std::int64_t channels = 0;
-  const std::int64_t first = p[ConcatField::first_argument];
-  for (std::int64_t a = first; a < first + p[ConcatField::arguments]; ++a) {
+  for (std::int64_t a = first; a < first + count; ++a) {
     const int input = index(raw_.args[a], "argument", true);
     check(same_size(at(input), at(op.out)), "sizes differ");
     check_apart(input, op.out, false);

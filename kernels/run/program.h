@@ -111,7 +111,7 @@ struct Op {
   ConvPlanPtr plan;
   Int8PlanPtr int8;  // conv from codes to codes: stands in place of `plan`
   std::shared_ptr<const ListedPlan> listed;
-  std::vector<int> inputs;  // concat
+  std::vector<int> inputs;  // concat; affine of several tensors side by side
   // affine: whether a skipped channel stays zero, so that it can stay skipped.
   bool passes_channels() const { return shift == nullptr && keeps_zero(function); }
 };
@@ -160,6 +160,8 @@ struct PixelScratch {
   std::int64_t factors = 0, shift = 0, sums = 0, first[2] = {}, pieces[2] = {}, total = 0;
 };
 PixelScratch pixel_scratch(const Tensor& result);
+// Floats from one row of sums to the next; vectors may begin at any channel.
+inline std::int64_t sums_pitch(int channels) { return round_to_line(channels) + 16; }
 
 // The same for a convolution that adds another map, with a block of pixels of its own result and one of the addend.
 struct SumScratch {

@@ -49,7 +49,8 @@ constexpr std::int64_t kFormat = 4;
   X(count_padding)
 #define PENSTOCK_ADAPTIVE_POOL_FIELDS(X) X(pool)
 #define PENSTOCK_CONCAT_FIELDS(X) X(first_argument) X(arguments)
-#define PENSTOCK_AFFINE_FIELDS(X) X(scale) X(shift)
+// With `arguments`, the operation works on those tensors side by side, as if they had been concatenated; with 0 on `in` alone.
+#define PENSTOCK_AFFINE_FIELDS(X) X(scale) X(shift) X(first_argument) X(arguments)
 #define PENSTOCK_LINEAR_FIELDS(X) X(weights) X(bias)
 #define PENSTOCK_CHANNEL_NORM_FIELDS(X) X(scale) X(shift)
 // Without in2: `pixels` arguments from `first_pixel` on are the pixels (y * width + x) that are computed, rising, and one for each

@@ -29,7 +29,7 @@ PixelScratch pixel_scratch(const Tensor& result) {
   };
   lay.factors = take(round_to_line(channels));
   lay.shift = take(round_to_line(channels));
-  lay.sums = take(round_to_line(channels) * result.shape.height);
+  lay.sums = take(sums_pitch(channels) * result.shape.height);
   for (int term = 0; term < 2; ++term) {
     lay.first[term] = take(channels / 4 + 2);
     lay.pieces[term] = take(spread_pieces(channels, channels) * static_cast<std::int64_t>(sizeof(LanesPiece) / sizeof(float)));

@@ -121,8 +121,8 @@ void Runtime::Walk::combine_pixels(const Op& op, PixelCombination& what, int fir
   constexpr int kMean = static_cast<int>(Summary::l1);
   const bool sums = clamps && op.kind != OpKind::concat && context_.summary_kind[static_cast<std::size_t>(op.out)] != kMean &&
                     runtime_.wanted_summaries_[static_cast<std::size_t>(op.out)] == kMean;
-  if (sums) what.sums = scratch(op) + pixel_scratch(to).sums;
-  what.sums_row = round_to_line(out.count);
+  if (sums) what.sums = scratch(op) + pixel_scratch(to).sums + first;
+  what.sums_row = sums_pitch(out.count);
   what.low = clamps && op.function != Function::none ? 0.0f : -kInfinity;
   what.high = op.function == Function::relu6 ? 6.0f : kInfinity;
   what.to = pixel_at(op.out, 0, 0) + first;
@@ -141,12 +141,12 @@ void Runtime::Walk::combine_pixels(const Op& op, PixelCombination& what, int fir
     }
   });
   if (!sums) return;
-  for (int p = 0; p < out.count; ++p) {
+  for (int p = 0; p < channels; ++p) {
     float sum = 0.0f;
     for (int y = 0; y < to.shape.height; ++y) sum += what.sums[y * what.sums_row + p];
-    summary(op.out, p) = sum / static_cast<float>(std::int64_t{to.shape.height} * to.shape.width);
+    summary(op.out, first + p) = sum / static_cast<float>(std::int64_t{to.shape.height} * to.shape.width);
   }
-  note_summaries(op.out);
+  if (first + channels == out.count) note_summaries(op.out);
 }
 
 void Runtime::Walk::add_pixels(const Op& op) {
@@ -208,15 +208,17 @@ void Runtime::Walk::concat_pixels(const Op& op) {
   }
 }
 
+// Of one map, or of several side by side: none of them is copied first.
 void Runtime::Walk::affine_pixels(const Op& op) {
-  const Live& in = live(op.in);
-  Live& out = live(op.out);
-  if (op.passes_channels() || tensor(op.in).filled) {
+  const bool several = !op.inputs.empty(), passes = op.passes_channels() || tensor(op.in).filled;
+  const std::int32_t* from = several ? join_lists(op) : live(op.in).list;
+  if (!passes) {
+    make_dense(op.out);
+  } else if (!several) {
     keep_list(op);
     if (tensor(op.in).filled) fill_affine(op);
-  } else {
-    make_dense(op.out);
   }
+  const Live& out = live(op.out);
   const PixelScratch lay = pixel_scratch(tensor(op.out));
   float *const factors = scratch(op) + lay.factors, *const shift = scratch(op) + lay.shift;
   clear_pixel_padding(out.data, tensor(op.out).shape, pixel_floats(out.count));
@@ -224,12 +226,19 @@ void Runtime::Walk::affine_pixels(const Op& op) {
     factors[p] = op.scale ? op.scale[out.list[p]] : 1.0f;
     shift[p] = op.shift ? op.shift[out.list[p]] : 0.0f;
   }
-  PixelCombination affine{};
-  affine.count = 1;
-  affine.terms[0] = term_of(op, op.in, in.list, out.list, out.count, 0);
-  if (op.scale) affine.factors = factors;
-  if (op.shift) affine.shift = shift;
-  combine_pixels(op, affine, 0, out.count);
+  int first = 0;
+  for (int part = 0; part < (several ? static_cast<int>(op.inputs.size()) : 1); ++part) {
+    const int input = several ? op.inputs[static_cast<std::size_t>(part)] : op.in;
+    const int count = passes ? live(input).count : tensor(input).channels;
+    PixelCombination affine{};
+    affine.count = 1;
+    affine.terms[0] = term_of(op, input, from, out.list + first, count, 0);
+    if (op.scale) affine.factors = factors + first;
+    if (op.shift) affine.shift = shift + first;
+    combine_pixels(op, affine, first, count);
+    first += count;
+    from += live(input).count;
+  }
 }
 
 bool Runtime::Walk::scale_pixels(const Op& op) {

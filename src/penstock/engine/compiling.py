@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from penstock.engine.constants import carry_code_lists, carry_lists
 from penstock.engine.encode import encode
-from penstock.engine.fuse import fold_sum, foldable_sums, fuse
+from penstock.engine.fuse import fold_sum, foldable_sums, fuse, join_affines
 from penstock.engine.lanes import Layouts, choose_layouts
 from penstock.engine.layout import Placement, place
 from penstock.engine.lower import lower
@@ -79,6 +79,7 @@ def build_program(
     if ranges is None:
         carry_lists(steps)
         choose_layouts(steps, layouts)
+        join_affines(steps)
         return steps, encode(steps, _fit(steps))
     float_steps = quantise(steps, ranges, (*ranges.keep_float, *keep_float))
     carry_code_lists(steps)

@@ -198,7 +198,9 @@ def _fields(step: Step, network: Network, weights: _Weights, args: list[int], in
         first = _add_arguments(args, inputs)
         return row("ConcatField", {"first_argument": first, "arguments": len(inputs)})
     if isinstance(step, Affine):
-        return row("AffineField", _offsets({"scale": step.scale, "shift": step.shift}, weights))
+        several = inputs if len(inputs) > 1 else []
+        maps = {"first_argument": _add_arguments(args, several), "arguments": len(several)}
+        return row("AffineField", {**_offsets({"scale": step.scale, "shift": step.shift}, weights), **maps})
     if isinstance(step, Linear):
         # A vector is combined row by row, so its weights lie (in, out); planes are multiplied as (out, in).
         packed = not network.values[step.inputs[0]].is_map

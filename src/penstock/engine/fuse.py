@@ -14,6 +14,7 @@ from penstock.engine.steps import (
     Add,
     Affine,
     ChannelNorm,
+    Concat,
     Conv,
     Floats,
     Import,
@@ -200,6 +201,19 @@ def _adds_pixels(network: Network, conv: Conv, skip: int, sum_: Add) -> bool:
     readers = network.readers()
     kept = [reader for value in (conv.inputs[0], skip, sum_.output) for reader in readers[value]]
     return not any(isinstance(step, Conv) and step is not conv and max(step.padding) > 0 for step in kept)
+
+
+def join_affines(network: Network) -> None:
+    """Affines of a concatenation in pixels read its parts: nothing is copied first."""
+    readers = network.readers()
+    producers = {step.output: step for step in network.steps}
+    for step in network.steps:
+        before = producers.get(step.inputs[0]) if isinstance(step, Affine) else None
+        if not isinstance(before, Concat) or len(readers[before.output]) != 1:
+            continue
+        if network.values[before.output].in_pixels and network.values[step.output].in_pixels:
+            step.inputs = list(before.inputs)
+    _drop_unread(network)
 
 
 def _pack_vectors(network: Network) -> None:

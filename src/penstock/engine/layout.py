@@ -102,7 +102,7 @@ def _share(network: Network, last_read: dict[int, int]) -> dict[int, int]:
 
 def _overwrites(step: Step) -> int | None:
     """The input that the step may write over."""
-    if (isinstance(step, Affine) and step.keeps_zero) or isinstance(step, Scale):
+    if (isinstance(step, Affine) and step.keeps_zero and len(step.inputs) == 1) or isinstance(step, Scale):
         return step.inputs[0]
     if isinstance(step, Conv) and len(step.inputs) == 2 and step.inputs[0] != step.inputs[1]:
         return step.inputs[1]

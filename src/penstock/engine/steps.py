@@ -207,7 +207,10 @@ class Concat(Step):
 
 @dataclass
 class Affine(Step):
-    """function(x · scale + shift), channel by channel; no scale means 1, no shift means 0."""
+    """function(x · scale + shift), channel by channel; no scale means 1, no shift means 0.
+
+    In pixels there may be several inputs, which lie side by side (`fuse.join_affines`).
+    """
 
     scale: Floats | None = None
     shift: Floats | None = None
