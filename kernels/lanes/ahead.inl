@@ -14,9 +14,9 @@ class LanesAhead {
   LanesAhead(const LanesFetch& fetch, const LaterRows& later, int steps) : fetch_(fetch), later_(later) {
     std::int64_t lines = fetch.rows;
     if (fetch.pieces != nullptr) {
-      int pieces = 0;
-      for (int n = 0; n < fetch.piece_count; ++n) pieces += is_new(n);
-      lines *= std::int64_t{fetch.taps} * pieces * kPickLines;
+      int row_lines = 0;
+      for (int n = 0; n < fetch.piece_count; ++n) row_lines += is_new(n) ? lines_of(n) : 0;
+      lines *= std::int64_t{fetch.taps} * row_lines;
     }
     lines += std::int64_t{later.count} * later.lines;
     const std::int64_t share = (lines + steps - 1) / steps;
@@ -45,12 +45,15 @@ class LanesAhead {
   // Pieces of neighbouring vectors often lie in the same lines.
   bool is_new(int n) const { return n == 0 || fetch_.pieces[n].from / kLineFloats != fetch_.pieces[n - 1].from / kLineFloats; }
 
+  // What lies behind a row of one vector belongs to the next input.
+  int lines_of(int n) const { return fetch_.pieces[n].step <= kLineFloats ? 1 : kPickLines; }
+
   int add_row(int count) {
     const std::ptrdiff_t row = std::ptrdiff_t{tap_} * fetch_.tap_rows + fetch_.list[row_] - fetch_.in_base;
     for (int n = 0; n < fetch_.piece_count && n < kMostPieces; ++n) {
       if (!is_new(n)) continue;
       const float* const from = fetch_.from + fetch_.pieces[n].from + row * fetch_.pieces[n].step;
-      for (int line = 0; line < kPickLines; ++line) lines_[count++] = from + line * kLineFloats;
+      for (int line = 0; line < lines_of(n); ++line) lines_[count++] = from + line * kLineFloats;
     }
     if (++row_ == fetch_.rows) {
       row_ = 0;

@@ -261,8 +261,9 @@ void multiply(const Run& run, int unit, float* thread) {
     std::memset(sums, 0, sizeof(float) * static_cast<std::size_t>(panel.vectors * lanes));
   }
   LanesArgs args = args_of(run);
-  // From the second block of pixels on, weights that fit L2 are there already.
-  if (unit + 1 < count * l.blocks && (unit < count || weights_are_far(run.plan))) args.next = fetch_of(run, (unit + 1) % count);
+  // From the second block of pixels on, weights that fit L2 are there already, and gathered ones from the first on.
+  if (unit + 1 < count * l.blocks && (l.blocks == 1 || (run.dense && unit < count) || weights_are_far(run.plan)))
+    args.next = fetch_of(run, (unit + 1) % count);
   args.later = later_rows(run.task, unit, count * l.blocks);
   lanes_kernels(run.plan.machine.isa)
       .multiply(args, panel, weights, static_cast<int>(pieces * block / l.blocks),

@@ -6,7 +6,7 @@ constexpr int kGatherBatch = 16;
 
 // Rows of one vector, of `count` inputs and one tap; the group's channels begin at `in_base`, and the list goes on to `last`. Rows
 // that come a batch later are fetched.
-template <int N>
+template <int N, bool kNear = false>
 PENSTOCK_INLINE void gather_rows(const LanesGather& g, const LanesPiece* pieces, const std::int32_t* list, int in_base, int count,
                                  int last, std::ptrdiff_t first_row, std::ptrdiff_t in_rows, float* to, std::ptrdiff_t to_step) {
   const float* from[N];
@@ -19,7 +19,7 @@ PENSTOCK_INLINE void gather_rows(const LanesGather& g, const LanesPiece* pieces,
   }
   for (int i = 0; i < count; ++i, to += to_step) {
     const std::ptrdiff_t in = list[i], later = list[i + kGatherBatch < last ? i + kGatherBatch : last];
-    Vec v = pick(from[0] + in * step[0], places[0]);
+    Vec v = kNear ? pick_near(from[0] + in * step[0], places[0]) : pick(from[0] + in * step[0], places[0]);
     fetch_near(from[0] + later * step[0]);
     for (int n = 1; n < N; ++n) {
       v = v + pick(from[n] + in * step[n], places[n]);
@@ -48,7 +48,12 @@ static void gather_panel(const LanesGather& g, const LanesPanel& panel, float* t
           case 0:
             for (int k = 0; k < count; ++k) store(at + k * in_step, zero());
             break;
-          case 1: gather_rows<1>(g, pieces, list + i, panel.in_base, count, last, row, in_rows, at, in_step); break;
+          case 1:
+            // A group of one vector: what lies behind it belongs to the next input, which may be skipped.
+            if (pieces->step == kLanes)
+              gather_rows<1, true>(g, pieces, list + i, panel.in_base, count, last, row, in_rows, at, in_step);
+            else gather_rows<1>(g, pieces, list + i, panel.in_base, count, last, row, in_rows, at, in_step);
+            break;
           case 2: gather_rows<2>(g, pieces, list + i, panel.in_base, count, last, row, in_rows, at, in_step); break;
           case 3: gather_rows<3>(g, pieces, list + i, panel.in_base, count, last, row, in_rows, at, in_step); break;
           default:

@@ -13,7 +13,7 @@ constexpr int kBeat = 8;
 
 struct LanesTile {
   const float* input;
-  std::ptrdiff_t step;
+  std::ptrdiff_t step, row;  // to the next pixel; to the second row of pixels, if there is one
   const ptrdiff_t* taps;
   int tap_count, run;
   const float* weights;
@@ -87,7 +87,8 @@ static void bend(float* const* to, int count, int v, int lanes, int activation, 
   }
 }
 
-template <int V, int P>
+// P pixels of one row, or P / 2 each of two.
+template <int V, int P, int kRows>
 static void lanes_tile(const LanesTile& t) {
   Vec acc[P][V];
   if (t.begins) {
@@ -104,7 +105,7 @@ static void lanes_tile(const LanesTile& t) {
     }
   }
   // A few bases and one step reach all pixels without a register for each.
-  constexpr int kFew = 5, kBases = (P + kFew - 1) / kFew;
+  constexpr int kFew = 5, kWide = P / kRows, kRowBases = (kWide + kFew - 1) / kFew, kBases = kRows * kRowBases;
   const float* weights = t.weights;
   const std::ptrdiff_t step = t.step;
   const float* const* line = t.lines;
@@ -112,7 +113,7 @@ static void lanes_tile(const LanesTile& t) {
   for (int tap = 0; tap < t.tap_count; ++tap) {
     const float* bases[kBases];
 #pragma GCC unroll 4
-    for (int b = 0; b < kBases; ++b) bases[b] = t.input + t.taps[tap] + b * kFew * step;
+    for (int b = 0; b < kBases; ++b) bases[b] = t.input + t.taps[tap] + b / kRowBases * t.row + b % kRowBases * kFew * step;
     for (int left = t.run; left > 0; left -= kBeat) {
       for (int n = t.beat_lines; n > 0 && line < last_line; --n) fetch_far(*line++);
 #pragma GCC unroll 1
@@ -122,7 +123,7 @@ static void lanes_tile(const LanesTile& t) {
         for (int v = 0; v < V; ++v) w[v] = load(weights + v * kLanes);
 #pragma GCC unroll 16
         for (int p = 0; p < P; ++p) {
-          const Vec x = splat(bases[p / kFew][p % kFew * step]);
+          const Vec x = splat(bases[p / kWide * kRowBases + p % kWide / kFew][p % kWide % kFew * step]);
 #pragma GCC unroll 4
           for (int v = 0; v < V; ++v) acc[p][v] = fma(w[v], x, acc[p][v]);
         }
@@ -156,25 +157,33 @@ static void lanes_tile(const LanesTile& t) {
 
 using LanesFunction = void (*)(const LanesTile&);
 
-template <int V, int... kPixels>
-PENSTOCK_INLINE LanesFunction pick_tile(int pixels, std::integer_sequence<int, kPixels...>) {
-  static constexpr LanesFunction kTable[] = {lanes_tile<V, kPixels + 1>...};
-  return kTable[pixels - 1];
+template <int V, int kRows, int... kWidths>
+PENSTOCK_INLINE LanesFunction pick_tile(int width, std::integer_sequence<int, kWidths...>) {
+  static constexpr LanesFunction kTable[] = {lanes_tile<V, (kWidths + 1) * kRows, kRows>...};
+  return kTable[width - 1];
 }
 
-static LanesFunction tile_function(int vectors, int pixels) {
+template <int V>
+PENSTOCK_INLINE LanesFunction pick_rows(int pixels, int rows) {
+  constexpr int kMost = lanes_pixels(V);
+  if (rows == 2) return pick_tile<V, 2>(pixels / 2, std::make_integer_sequence<int, kMost / 2>());
+  return pick_tile<V, 1>(pixels, std::make_integer_sequence<int, kMost>());
+}
+
+static LanesFunction tile_function(int vectors, int pixels, int rows) {
   switch (vectors) {
-    case 1: return pick_tile<1>(pixels, std::make_integer_sequence<int, lanes_pixels(1)>());
-    case 2: return pick_tile<2>(pixels, std::make_integer_sequence<int, lanes_pixels(2)>());
-    default: return pick_tile<3>(pixels, std::make_integer_sequence<int, lanes_pixels(3)>());
+    case 1: return pick_rows<1>(pixels, rows);
+    case 2: return pick_rows<2>(pixels, rows);
+    default: return pick_rows<3>(pixels, rows);
   }
 }
 
 // Pixels that follow each other, cut into register tiles of about the same size. Where a row of a flat map ends, the next one begins.
+// Two short rows are one tile.
 struct LanesStrip {
   int first, y;       // the first pixel, counted from the beginning of row y
   const float* from;  // under the first
-  int pixels, tiles;
+  int pixels, tiles, rows;
   int begin_of(int tile) const { return pixels * tile / tiles; }
 };
 
@@ -234,7 +243,7 @@ static void multiply_group(const LanesArgs& a, const LanesPanel& panel, LanesTil
         t.lines = ahead.lines();
         const int beats = t.tap_count * ((t.run + kBeat - 1) / kBeat);
         t.beat_lines = beats > 0 ? (t.line_count + beats - 1) / beats : 0;
-        tile_function(panel.vectors, pixels)(t);
+        tile_function(panel.vectors, pixels, strip.rows)(t);
         for (int v = 0; t.ends && curved && v < panel.vectors; ++v)
           bend(t.to, pixels, v, v + 1 < panel.vectors ? kLanes : t.last, out.activation, out.slope,
                sums ? sums + v * kLanes : nullptr);
@@ -246,6 +255,7 @@ static void multiply_panel(const LanesArgs& a, const LanesPanel& panel, const fl
   const LanesOutput& out = a.out;
   LanesTile t;
   t.step = a.step;
+  t.row = a.row;
   t.taps = a.planes ? a.taps + static_cast<std::ptrdiff_t>(panel.in_first) * a.tap_count : a.taps;
   t.tap_count = a.planes ? a.tap_count * panel.in_count : a.tap_count;
   t.run = a.planes ? 1 : panel.in_count;
@@ -264,21 +274,22 @@ static void multiply_panel(const LanesArgs& a, const LanesPanel& panel, const fl
       multiply_group(a, panel, t, weights, chunks, strip, strip.tiles * g / groups, strip.tiles * (g + 1) / groups, ahead, sums);
   };
   if (a.flat) {
-    const LanesStrip strip = {begin, 0, input + begin * a.step, end - begin, (end - begin + most - 1) / most};
+    const LanesStrip strip = {begin, 0, input + begin * a.step, end - begin, (end - begin + most - 1) / most, 1};
     LanesAhead ahead(a.next, a.later, strip.tiles * chunks.count);
     return run(strip, ahead);
   }
-  const int tiles = (out.width + most - 1) / most, steps = tiles * chunks.count;
-  LanesAhead weights_ahead(a.next, a.later, (end - begin) * steps);
-  for (int y = begin; y < end; ++y) {
-    const LanesStrip strip = {0, y, input + y * a.row, out.width, tiles};
+  const int tiles = (out.width + most - 1) / most, steps = tiles * chunks.count, together_rows = 2 * out.width <= most ? 2 : 1;
+  LanesAhead weights_ahead(a.next, a.later, (end - begin + together_rows - 1) / together_rows * steps);
+  for (int y = begin, rows; y < end; y += rows) {
+    rows = y + together_rows <= end ? together_rows : 1;
+    const LanesStrip strip = {0, y, input + y * a.row, rows * out.width, tiles, rows};
     if (a.fetch_rows && panel.first == 0) {
-      // What the next row of outputs reads, and this one does not, lies after this row's last window.
-      const float* const behind = a.input + y * a.row + t.taps[t.tap_count - 1] + out.width * a.step;
-      LanesFetch rows{};
-      rows.from = behind;
-      rows.rows = static_cast<int>(a.row / kLineFloats);
-      LanesAhead rows_ahead(rows, LaterRows{}, steps);
+      // What the next rows of outputs read, and these do not, lies after the last window of these.
+      const float* const behind = a.input + (y + rows - 1) * a.row + t.taps[t.tap_count - 1] + out.width * a.step;
+      LanesFetch below{};
+      below.from = behind;
+      below.rows = static_cast<int>(rows * a.row / kLineFloats);
+      LanesAhead rows_ahead(below, LaterRows{}, steps);
       run(strip, rows_ahead);
     } else {
       run(strip, weights_ahead);

@@ -30,6 +30,7 @@
 //   reciprocal               1 / v to about 2 units in the last place, for v from 1e-37 to 1e37
 //   LanePlaces, load_places(p)   kLanes whole numbers, each below kPickSpan
 //   pick(p, places)          lane i is p[places[i]], or 0 where the place is negative; may read all of the kPickSpan floats at p
+//   pick_near(p, places)     the same for places below kLanes; may read the kLanes floats at p
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

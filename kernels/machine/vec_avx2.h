@@ -71,3 +71,4 @@ PENSTOCK_INLINE LanePlaces load_places(const std::int32_t* p) { return _mm256_lo
 PENSTOCK_INLINE Vec pick(const float* p, LanePlaces places) {
   return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_srai_epi32(places, 31)), _mm256_permutevar8x32_ps(load(p), places));
 }
+PENSTOCK_INLINE Vec pick_near(const float* p, LanePlaces places) { return pick(p, places); }

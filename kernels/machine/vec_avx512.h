@@ -78,3 +78,6 @@ PENSTOCK_INLINE LanePlaces load_places(const std::int32_t* p) { return _mm512_lo
 PENSTOCK_INLINE Vec pick(const float* p, LanePlaces places) {
   return _mm512_maskz_permutex2var_ps(_mm512_cmpge_epi32_mask(places, _mm512_setzero_si512()), load(p), places, load(p + 16));
 }
+PENSTOCK_INLINE Vec pick_near(const float* p, LanePlaces places) {
+  return _mm512_maskz_permutexvar_ps(_mm512_cmpge_epi32_mask(places, _mm512_setzero_si512()), places, load(p));
+}

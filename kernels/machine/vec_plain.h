@@ -20,3 +20,4 @@ PENSTOCK_INLINE Vec pick(const float* p, const LanePlaces& places) {
   for (int i = 0; i < 4; ++i) lanes[i] = places.at[i] < 0 ? 0.0f : p[places.at[i]];
   return load(lanes);
 }
+PENSTOCK_INLINE Vec pick_near(const float* p, const LanePlaces& places) { return pick(p, places); }

@@ -53,9 +53,7 @@ std::vector<std::int64_t> find_bounds(const Program& program, const std::int32_t
         most = op.inputs.empty() ? bound(op.in) : all_inputs(op);
         break;
       case OpKind::add: most = bound(op.in) + bound(op.in2); break;
-      case OpKind::concat:
-        most = all_inputs(op);
-        break;
+      case OpKind::concat: most = all_inputs(op); break;
       default: break;
     }
     bounds[static_cast<std::size_t>(op.out)] = std::min(most, channels);

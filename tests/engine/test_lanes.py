@@ -20,7 +20,7 @@ from penstock.engine import Engine, build_program
 from penstock.engine.cut import Graph
 from penstock.engine.lanes import Layouts
 from penstock.engine.package import make_engine
-from penstock.engine.steps import Conv, Layout, Network, Pack
+from penstock.engine.steps import Affine, Conv, Layout, Network, Pack
 from penstock.gating import gated_layers, set_density
 from penstock.surgery import add_gates
 
@@ -147,6 +147,58 @@ def test_sums_at_the_end_of_a_convolution_equal_the_masked_network(
     steps, _ = build_program(network, images, layouts="pixels")
     sums = [step for step in steps.steps if isinstance(step, Conv) and len(step.inputs) == 2]
     assert len(sums) == len(blocks)
+    engine = engine_of(network, images)
+    assert_agreement(network, engine, images)
+    shared = engine_of(network, images, threads=3)
+    np.testing.assert_array_equal(engine(images).numpy(), shared(images).numpy())
+
+
+class Dense(nn.Module):
+    """DenseNet's layer: all maps so far side by side, a norm, a function, two convolutions."""
+
+    def __init__(self, channels: int, growth: int, function: nn.Module) -> None:
+        super().__init__()
+        self.norm, self.function = nn.BatchNorm2d(channels), function
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, 20, 1), nn.BatchNorm2d(20), nn.ReLU(), nn.Conv2d(20, growth, 3, padding=1)
+        )
+
+    def forward(self, maps: list[Tensor]) -> Tensor:
+        result: Tensor = self.body(self.function(self.norm(torch.cat(maps, 1))))
+        return result
+
+
+class DenseBlock(nn.Module):
+    """Widths are no multiples of a vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        functions = (nn.ReLU(), nn.Hardswish(), nn.ReLU6(), nn.ReLU())
+        self.first = nn.Conv2d(3, 9, 3, padding=1)
+        self.layers = nn.ModuleList(Dense(9 + 21 * place, 21, one) for place, one in enumerate(functions))
+        self.last = nn.Linear(9 + 21 * len(functions), 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = [torch.relu(self.first(x))]
+        for layer in self.layers:
+            maps.append(layer(maps))
+        result: Tensor = self.last(torch.cat(maps, 1).mean((2, 3)))
+        return result
+
+
+@pytest.mark.parametrize("isa", engines.available_isas())
+@pytest.mark.parametrize("density", [1.0, 0.5])
+def test_norms_of_concatenations_equal_the_masked_network(
+    density: float, isa: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_ISA", isa)
+    torch.manual_seed(3)
+    images = torch.randn(2, 3, 13, 11)
+    network = enliven(add_gates(randomise(DenseBlock()), images), images)
+    set_density(network, {name: density for name, _ in gated_layers(network)})
+    steps, _ = build_program(network, images, layouts="pixels")
+    joined = [step for step in steps.steps if isinstance(step, Affine) and len(step.inputs) > 1]
+    assert len(joined) >= 3
     engine = engine_of(network, images)
     assert_agreement(network, engine, images)
     shared = engine_of(network, images, threads=3)
