@@ -157,9 +157,10 @@ def test_a_low_cost_layer_begins_as_the_convolution_and_skips_where_its_map_is_z
     layer.eval()
     layer.norm.running_var.fill_(1.0)
     layer.threshold.fill_(1.0)
+    layer.size.fill_(0.5)
     features = torch.randn(4, 6, 10, 10)
     out = layer(features)
-    m = torch.relu(layer.norm(layer.cheap(features)) - 1.0)
+    m = torch.relu(layer.norm(layer.cheap(features)) - 1.0) / 0.5
     torch.testing.assert_close(out, network.conv2(features) * m)
     off = (m == 0).expand_as(out)
     assert off.any()
@@ -167,6 +168,7 @@ def test_a_low_cost_layer_begins_as_the_convolution_and_skips_where_its_map_is_z
     share = (m != 0).double().mean((1, 2, 3))
     torch.testing.assert_close(layer.work.authors, share * layer.dense_macs + 6 * 25)
     layer.threshold.fill_(0.0)
+    layer.size.fill_(1.0)
     layer.norm.weight.data.zero_()
     torch.testing.assert_close(layer(features), network.conv2(features))
 
@@ -175,12 +177,21 @@ def test_the_threshold_follows_the_budget() -> None:
     network, x = randomised(Chain()), images(64).images
     method = LowCostLayers(anneal=0.5)
     found = method.prune(network, x[:1], Budget(saving=1.4))
-    method.after_epoch(found.network, 0.5)
+    method.after_step(found.network, 0.5)
     found.network.train()
     with torch.no_grad():
         for _ in range(60):
             found.network(x)
     assert found.cost(found.network, x).saving == pytest.approx(1.4, rel=0.12)
+    for _, layer in pixel_layers(found.network):
+        layer.threshold.zero_()
+    method.settle(found.network, images(64), Budget(saving=1.4))
+    assert found.cost(found.network, x).saving == pytest.approx(1.4, rel=0.01)
+    layer = found.network.get_submodule("conv2")
+    with torch.no_grad():
+        features = randomised(Chain()).conv1(x)
+        m = layer.eval()(features) / layer.conv(features)
+    assert float(m[m > 0].mean()) > 0.2  # the map is not so small that the layer's output would vanish
     with pytest.raises(PruningError, match=r"saving 100: .* is the most that can be had"):
         method.prune(network, x[:1], Budget(saving=100))
 
@@ -259,7 +270,7 @@ def test_channel_gatings_loss_pulls_thresholds_to_their_target_and_its_saving_is
     network, x = Chain((8, 8, 8)), torch.randn(1, 3, 12, 12)
     method = ChannelGating(parts=4)
     made = method.prune(network, x, Budget(saving=1.3)).network
-    method.after_epoch(made, 1.0)
+    method.after_step(made, 1.0)
     layers = [layer for _, layer in pixel_layers(made) if isinstance(layer, GatedSums)]
     for layer in layers:
         layer.delta.data += torch.linspace(-1, 1, 8)
@@ -271,6 +282,15 @@ def test_channel_gatings_loss_pulls_thresholds_to_their_target_and_its_saving_is
         method.prune(network, x, Budget(saving=5.0))
     with pytest.raises(PruningError, match="conv1: its channels do not divide into 7 parts"):
         ChannelGating(parts=7).prune(network, x, Budget(saving=1.3))
+
+
+def test_channel_gating_settles_at_the_density_that_the_budget_asks_for() -> None:
+    network, data = randomised(Chain((8, 8, 8))), images(64)
+    method = ChannelGating(parts=4)
+    found = method.prune(network, data.images[:1], Budget(saving=1.35))
+    assert found.cost(found.network, data.images).saving < 1.3
+    method.settle(found.network, data, Budget(saving=1.35))
+    assert found.cost(found.network, data.images).saving == pytest.approx(1.35, rel=0.01)
 
 
 @pytest.mark.parametrize("method", [Perforated(images=12), LowCostLayers(), ChannelGating(parts=2)])

@@ -6,9 +6,10 @@
     ∂d/∂z ≈ α σ(αz)(1 − σ(αz)), α = 2;  loss += pull · Σ (Δ − T)²
 
 T is the knob. norm(Y_p) is about normal, so a density d of whole sums asks for T = Φ⁻¹(1 − d); T moves there
-over the first part of the training, and the thresholds with it (ours: in short runs the authors' pull is too
-weak). MACs are counted by activation (the authors) and by vectors of 8 neighbouring pixels, which a CPU would
-have to compute whole. No time is claimed.
+step by step over the first part of the training, and the thresholds with it (ours: in short runs the authors'
+pull is too weak). When the training is over, each layer's thresholds are shifted together until it has the
+density d. MACs are counted by activation (the authors) and by vectors of 8 neighbouring pixels, which a CPU
+would have to compute whole. No time is claimed.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from penstock.pruning.pixels import (
     PixelLayer,
     Work,
     choose_convolutions,
+    fit_front_to_back,
     layers_of,
     share_for,
 )
-from penstock.pruning.protocol import Budget, Skipping, reached
+from penstock.pruning.protocol import Budget, Calibration, Skipping, reached
 
 _VECTOR = 8
 _SLOPE = 2.0
@@ -72,13 +74,17 @@ class ChannelGating:
         terms = [(layer.delta - layer.target).square().sum() for layer in layers_of(network, GatedSums)]
         return self.pull * torch.stack(terms).sum()
 
-    def after_epoch(self, network: nn.Module, share: float) -> None:
+    def after_step(self, network: nn.Module, share: float) -> None:
         """Move T, and all thresholds with it."""
         done = reached(share, self.anneal)
         for layer in layers_of(network, GatedSums):
             layer.target.fill_(_START + done * (layer.goal - _START))
             with torch.no_grad():
                 layer.delta.add_(layer.target - layer.delta.mean())
+
+    def settle(self, network: nn.Module, data: Calibration, budget: Budget) -> None:
+        """Thresholds with which every layer has the density that the budget asks for."""
+        fit_front_to_back(network, data.images)
 
 
 class GatedSums(PixelLayer):
@@ -106,7 +112,13 @@ class GatedSums(PixelLayer):
             x, self.base_weight(), conv.bias, conv.stride, conv.padding, conv.dilation, groups=self.parts
         )
         whole = conv(x)
-        gate = step(self.norm(base) - self.delta[:, None, None], self.sparse_backward)
+        above = self.norm(base) - self.delta[:, None, None]
+        if self.fits:
+            place = max(1, round(NormalDist().cdf(self.goal) * above.numel()))
+            shift = above.flatten().kthvalue(place).values
+            self.delta.add_(shift)
+            above = above - shift
+        gate = step(above, self.sparse_backward)
         self.work = self._count(gate.detach())
         return base + gate * (whole - base)
 

@@ -6,6 +6,8 @@ runs such a network image by image, with each image's own counts (`image_densiti
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -45,23 +47,44 @@ def density_for(gated: nn.Module, example: Tensor, budget: Budget, least: float 
     if budget.ratio is not None:
         return 1 - budget.ratio
     assert budget.saving is not None
-    before = {name: layer.density for name, layer in gated_layers(gated)}
-    if not before:
+    if not any(True for _ in gated_layers(gated)):
         raise PruningError("the network has no convolution that can be gated")
+    if (most := saving_at(gated, example, least)) < budget.saving:
+        most_words = f"{most:.4g}, at density {least:g},"
+        raise PruningError(f"saving {budget.saving:g}: {most_words} is the most that can be had")
+    low, high = least, 1.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        met = saving_at(gated, example, middle) >= budget.saving
+        low, high = (middle, high) if met else (low, middle)
+    return low
 
-    def saving(density: float) -> float:
+
+def saving_at(gated: nn.Module, example: Tensor, density: float) -> float:
+    """How many times fewer MACs the network takes at one density of all layers, by the paper's count."""
+    before = {name: layer.density for name, layer in gated_layers(gated)}
+    try:
         set_density(gated, density)
         counted = account(gated, example[:1], "paper")
         return counted.dense_macs / counted.macs
-
-    try:
-        if saving(least) < budget.saving:
-            most = f"{saving(least):.4g}, at density {least:g},"
-            raise PruningError(f"saving {budget.saving:g}: {most} is the most that can be had")
-        low, high = least, 1.0
-        for _ in range(20):
-            middle = (low + high) / 2
-            low, high = (middle, high) if saving(middle) >= budget.saving else (low, middle)
-        return low
     finally:
         set_density(gated, before)
+
+
+def meet_saving(saving: Callable[[], float], wanted: float, move: Callable[[float], None]) -> None:
+    """Move a knob, from 0, the least work, to 1, the most, to the last place where `wanted` is still saved.
+
+    saving: how many times fewer MACs an image takes now, on average. Where even 0 saves too little, it stays
+    there.
+
+    >>> at = [1.0]
+    >>> meet_saving(lambda: 1 / at[0], 4.0, lambda x: at.__setitem__(0, x))
+    >>> round(at[0], 3)
+    0.25
+    """
+    low, high = 0.0, 1.0
+    for _ in range(14):
+        middle = (low + high) / 2
+        move(middle)
+        low, high = (middle, high) if saving() >= wanted else (low, middle)
+    move(low)

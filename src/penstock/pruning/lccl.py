@@ -1,11 +1,14 @@
 """Low-cost Collaborative Layers (Dong et al., CVPR 2017): a cheap map says where a convolution is worth it.
 
-    m(y, x) = relu(norm(cheap(x)) − t)        cheap: one 1×1 filter (k×k where paddings do not agree)
+    m(y, x) = relu(norm(cheap(x)) − t) / s    cheap: one 1×1 filter (k×k where paddings do not agree)
     out     = conv(x) · m                     where m = 0, no output channel is computed
 
-Zeros come out of the ReLU by themselves; the method has no knob. To meet a budget, t is moved so that the
-wanted share of pixels is left (ours, not the authors'); `native` leaves it at 0. The map starts at 1, so that
-the network begins as it was. The first convolution stays dense.
+Zeros come out of the ReLU by themselves; the method has no knob, and its authors have t = 0 and s = 1
+(`native`). To meet a budget (ours), t rises step by step from 0 to the value that leaves the wanted share of
+pixels, and s is the mean of what is left, so that m stays near 1: without s, m would fall from 1 to about
+0.05, every layer would shrink its output by as much, and the gradients of layers one behind the other would
+grow by the inverse of all of them. When the training is over, t and s are fitted once more. The map starts at
+1, so that the network begins as it was. The first convolution stays dense.
 """
 
 from __future__ import annotations
@@ -22,11 +25,14 @@ from penstock.pruning.pixels import (
     PixelLayer,
     Work,
     choose_convolutions,
+    fit_front_to_back,
     layers_of,
     share_for,
 )
-from penstock.pruning.protocol import Budget, Skipping, reached
+from penstock.pruning.protocol import Budget, Calibration, Skipping, reached
 from penstock.surgery.pixels import DecidingMap
+
+_FOLLOWS = 0.1  # of the way to the batch's values, a step
 
 
 @dataclass(frozen=True)
@@ -53,22 +59,26 @@ class LowCostLayers:
             layer.goal.fill_(1.0 if self.native else share)
         return chosen.result()
 
-    def batch_loss(self, network: nn.Module, logits: Tensor, labels: Tensor) -> Tensor | None:
-        return None
-
-    def after_epoch(self, network: nn.Module, share: float) -> None:
-        """Bring the share of computed pixels nearer to its goal."""
-        done = reached(share, self.anneal)
+    def after_step(self, network: nn.Module, share: float) -> None:
+        """Let the thresholds rise."""
         for layer in layers_of(network, CheapMap):
-            layer.wanted.copy_(1 - done * (1 - layer.goal))
+            layer.done.fill_(reached(share, self.anneal))
+
+    def settle(self, network: nn.Module, data: Calibration, budget: Budget) -> None:
+        """Thresholds that leave the wanted share of pixels."""
+        if not self.native:
+            fit_front_to_back(network, data.images)
 
 
 class CheapMap(PixelLayer):
-    """conv(x) · m. `goal`: the share of pixels to end with; `wanted`: the share now."""
+    """conv(x) · m. `goal`: the share of pixels to end with; `done`: how far the threshold has risen, 0 to 1;
+    `edge`: where it ends; `threshold` and `size`: t and s."""
 
     goal: Tensor
-    wanted: Tensor
+    done: Tensor
+    edge: Tensor
     threshold: Tensor
+    size: Tensor
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate.conv, candidate.dense_macs)
@@ -87,27 +97,29 @@ class CheapMap(PixelLayer):
         nn.init.constant_(self.norm.bias, 1.0)
         _, height, width = candidate.shape
         self.cheap_macs = self.cheap.weight.numel() * height * width
-        for name in ("goal", "wanted"):
-            self.register_buffer(name, torch.ones(()).to(conv.weight))
-        self.register_buffer("threshold", torch.zeros(()).to(conv.weight))
+        for name, start in (("goal", 1.0), ("done", 0.0), ("edge", 0.0), ("threshold", 0.0), ("size", 1.0)):
+            self.register_buffer(name, torch.tensor(start).to(conv.weight))
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, in channel, height, width) → (batch, out channel, height', width')."""
         value = self.norm(self.cheap(x))
-        if self.training and bool(self.wanted < 1):
-            edge = (
-                value.detach()
-                .flatten()
-                .kthvalue(max(1, min(value.numel(), round(float(1 - self.wanted) * value.numel()))))
-            )
-            self.threshold.lerp_(edge.values, 0.1)
-        m = torch.relu(value - self.threshold)
+        if self.fits or (self.training and bool(self.done > 0) and bool(self.goal < 1)):
+            self._raise_threshold(value.detach(), 1.0 if self.fits or not self.edge else _FOLLOWS)
+        m = torch.relu(value - self.threshold) / self.size
         pixels = (m.detach() != 0).flatten(1).sum(1).double() / m[0].numel()
         macs = pixels * self.dense_macs + self.cheap_macs
         self.work = Work(macs, macs)
         return self.conv(x) * m
 
+    def _raise_threshold(self, value: Tensor, weight: float) -> None:
+        """Move `edge`, `threshold` and `size` by `weight` of the way to what these values ask for."""
+        least = max(1, min(value.numel(), round(float(1 - self.goal) * value.numel())))
+        self.edge.lerp_(value.flatten().kthvalue(least).values, weight)
+        self.threshold.copy_(self.edge if self.fits else self.done * self.edge)
+        left = torch.relu(value - self.threshold)
+        self.size.lerp_(left.sum() / (left > 0).sum().clamp(min=1), weight).clamp_(min=1e-6)
+
     def skipped(self) -> DecidingMap:
         scale, shift = scale_and_shift(self.norm)
-        weight = self.cheap.weight * scale[:, None, None, None]
-        return DecidingMap(self.cheap, weight.detach(), (shift - self.threshold).detach())
+        weight = self.cheap.weight * (scale / self.size)[:, None, None, None]
+        return DecidingMap(self.cheap, weight.detach(), ((shift - self.threshold) / self.size).detach())

@@ -1,9 +1,14 @@
 """ManiDP's training (Tang et al., CVPR 2021) on our gates: thresholds instead of counts, and two losses.
 
     π_c(x)      = g_c(x) if g_c(x) > t, else 0        images differ in how many channels they use
-    t           is moved every epoch: k = ⌈r · C⌉ channels have a mean g above it; r falls along a cosine
-    sparsity    = λ₁ · mean over images of w_i ‖g(x_i)‖₁,  w_i = max(0, (½L̄ − L_i) / ½L̄): easy images use less
-    similarity  = λ₂ · Σ over layers of MSE(cos(g_i, g_j), cos(f_i, f_j)),  f: the layer's output, pooled
+    t           moves with the training: k = ⌈r · C⌉ channels have a mean g above it
+    sparsity    = λ₁ · mean over images of w_i ‖g(x_i)‖₁,  w_i = max(0, (½L̄ − L_i) / ½L̄): easy images use
+    less similarity  = λ₂ · Σ over layers of MSE(cos(g_i, g_j), cos(f_i, f_j)),  f: the layer's output, pooled
+
+The authors let r fall along a cosine. An image then uses fewer channels than k, because not all of those with
+a large mean are large in it. So that the budget is met, here the mean share of channels that images use
+follows the cosine, and r is what that takes (ours); when the training is over, r is fitted once more, by the
+MACs.
 
 A threshold keeps an image's largest saliencies, so the engine runs it as that image's own count of winners.
 """
@@ -21,15 +26,20 @@ from torch import Tensor, nn
 
 from penstock.errors import PruningError
 from penstock.gating import Arithmetic, SaliencyPredictor, gated_layers, winner_count
-from penstock.pruning.counting import density_for, gated_cost, image_densities
-from penstock.pruning.protocol import Budget, Skipping, reached
+from penstock.pruning.counting import density_for, gated_cost, image_densities, meet_saving, saving_at
+from penstock.pruning.protocol import Budget, Calibration, Skipping, reached
 from penstock.surgery import add_gates, explain
 from penstock.training.losses import cosines
+
+_LEAST = 0.01
+_GAIN = 0.1  # of what r misses, a step
+_FOLLOWS = 0.2  # of the way to the batch's share of channels, a step
 
 
 @dataclass(frozen=True)
 class ManifoldPruning:
-    """`sparsity` is λ₁ and `similarity` λ₂; r reaches its target after `anneal` of the training."""
+    """`sparsity` is λ₁ and `similarity` λ₂; the mean share reaches its target after `anneal` of the
+    training."""
 
     sparsity: float = 5e-3
     similarity: float = 1.0
@@ -52,35 +62,58 @@ class ManifoldPruning:
         """Both losses of the last forward."""
         easy = easiness(F.cross_entropy(logits.detach(), labels, reduction="none"))
         total = logits.new_zeros(())
-        for _, layer in gated_layers(network):
-            gate = layer.gate
-            assert isinstance(gate, ThresholdGate)
+        for gate in threshold_gates(network):
             if gate.whole is None or gate.pooled is None:
                 continue
             total = total + self.sparsity * (easy * gate.whole.abs().sum(1)).mean()
             total = total + self.similarity * F.mse_loss(cosines(gate.whole), cosines(gate.pooled))
         return total
 
-    def after_epoch(self, network: nn.Module, share: float) -> None:
-        """Move the thresholds to where r is now."""
-        for _, layer in gated_layers(network):
-            gate = layer.gate
-            assert isinstance(gate, ThresholdGate)
-            gate.move_threshold(annealed(reached(share, self.anneal), gate.target))
+    def after_step(self, network: nn.Module, share: float) -> None:
+        """Move every r towards the mean share that is wanted now, and the thresholds to where r is."""
+        for gate in threshold_gates(network):
+            wanted = annealed(reached(share, self.anneal), gate.target)
+            gate.rank.add_(_GAIN * (wanted - gate.used)).clamp_(_LEAST, 1.0)
+            gate.move_threshold(float(gate.rank))
+
+    def settle(self, network: nn.Module, data: Calibration, budget: Budget) -> None:
+        """All r are shifted together until the mean image costs what the budget says."""
+        gates = threshold_gates(network)
+        ranks = [float(gate.rank) for gate in gates]
+        wanted = budget.saving or saving_at(network, data.images, gates[0].target)
+
+        def move(knob: float) -> None:
+            for gate, rank in zip(gates, ranks, strict=True):
+                gate.rank.fill_(min(1.0, max(_LEAST, rank + 2 * knob - 1)))
+                gate.move_threshold(float(gate.rank))
+
+        meet_saving(lambda: gated_cost(network, data.images).saving, wanted, move)
+
+
+def threshold_gates(network: nn.Module) -> list[ThresholdGate]:
+    """The gates of a network that this method made, in order."""
+    return [layer.gate for _, layer in gated_layers(network) if isinstance(layer.gate, ThresholdGate)]
 
 
 class ThresholdGate(SaliencyPredictor):
-    """A predictor whose saliencies up to `threshold` are zero; the image's largest one always stays."""
+    """A predictor whose saliencies up to `threshold` are zero; the image's largest one always stays.
+
+    `rank` is r, `used` the mean share of channels of the latest batches, `mean` the mean g.
+    """
 
     threshold: Tensor
     mean: Tensor
+    rank: Tensor
+    used: Tensor
 
     def __init__(self, gate: SaliencyPredictor, target: float) -> None:
         super().__init__(gate.weight.shape[0], gate.weight.shape[1], gate.summary)
         self.load_state_dict(gate.state_dict())
         self.target = target
         self.register_buffer("threshold", torch.zeros(()).to(gate.weight))
-        self.register_buffer("mean", torch.zeros_like(gate.bias.data))  # of g, over the latest images
+        self.register_buffer("mean", torch.zeros_like(gate.bias.data))
+        for name in ("rank", "used"):
+            self.register_buffer(name, torch.ones(()).to(gate.weight))
         self.whole: Tensor | None = None  # g of the last forward, before the threshold
         self.pooled: Tensor | None = None
 
@@ -92,6 +125,8 @@ class ThresholdGate(SaliencyPredictor):
             now = whole.detach().mean(0)
             self.mean.lerp_(now, 0.02) if bool(self.mean.any()) else self.mean.copy_(now)
         stays = (whole > self.threshold) | (whole == whole.amax(1, keepdim=True))
+        if self.training:
+            self.used.lerp_(stays.to(self.used).mean(), _FOLLOWS)
         return torch.where(stays, whole, torch.zeros_like(whole))
 
     def move_threshold(self, share: float) -> None:

@@ -38,6 +38,7 @@ class PixelLayer(PixelConv):
         self.conv = conv
         self.dense_macs = dense_macs
         self.work: Work | None = None
+        self.fits = False  # whether a forward fits the layer's threshold to what it sees
 
 
 L = TypeVar("L", bound=PixelLayer)
@@ -124,6 +125,20 @@ def choose_convolutions(
             f"{type(network).__name__} has no convolution that can skip pixels ({why or 'none'})"
         )
     return Chosen(traced, found, left_alone, dense_macs(traced, example[:1]))
+
+
+@torch.no_grad()
+def fit_front_to_back(network: nn.Module, images: Tensor) -> None:
+    """Every layer that skips fits its threshold to what the fitted layers before it make of `images`."""
+    layers = [layer for _, layer in pixel_layers(network)]
+    for layer in layers:
+        layer.fits = True
+    try:
+        with eval_mode(network):
+            network(images)
+    finally:
+        for layer in layers:
+            layer.fits = False
 
 
 def count_pixels(network: nn.Module, images: Tensor) -> Cost:

@@ -7,8 +7,9 @@ the training around it, the same for every method.
           → Skipping    a network as wide as before, whose layers skip work image by image or pixel by pixel
 
 What a method may have besides, each a protocol of its own below: images to look at (`LooksAtImages`), a term
-of the loss (`AddsToLoss`) or something to do after every epoch (`ActsOnEpochs`) before the cut, and a loss of
-its own in the training after it (`Trains`).
+of the loss (`AddsToLoss`) or something to do after every epoch (`ActsOnEpochs`) before the cut; a loss of its
+own in the training after it (`Trains`), something to do after each of its epochs (`MovesByEpoch`) or steps
+(`MovesByStep`), and something to fit when it is over (`Settles`).
 """
 
 from __future__ import annotations
@@ -114,6 +115,10 @@ class Calibration:
     def __len__(self) -> int:
         return len(self.images)
 
+    def first(self, count: int) -> Calibration:
+        """The first `count` images, or all if there are fewer."""
+        return Calibration(self.images[:count], self.labels[:count])
+
     def split(self, count: int) -> tuple[Calibration, Calibration]:
         """(all but the last `count` images, the last `count`): one part to fit, one to score."""
         if not 0 < count < len(self):
@@ -197,13 +202,34 @@ class ActsOnEpochs(Protocol):
 
 @runtime_checkable
 class Trains(Protocol):
-    """A method whose network learns with a loss of its own, or changes from epoch to epoch, after `prune`."""
+    """A method whose network learns with a loss of its own after `prune`."""
 
     def batch_loss(self, network: nn.Module, logits: Tensor, labels: Tensor) -> Tensor | None:
         """Added to the task loss of every batch. logits: (batch, class); labels: (batch,)."""
 
+
+@runtime_checkable
+class MovesByEpoch(Protocol):
+    """A method whose network changes from epoch to epoch of the training after `prune`."""
+
     def after_epoch(self, network: nn.Module, share: float) -> None:
         """After each epoch (and before the first, with share 0): share of the training that is done."""
+
+
+@runtime_checkable
+class MovesByStep(Protocol):
+    """A method whose network changes bit by bit in the training after `prune`."""
+
+    def after_step(self, network: nn.Module, share: float) -> None:
+        """After every optimiser step: share of the training that is done."""
+
+
+@runtime_checkable
+class Settles(Protocol):
+    """A method that fits what decides to the trained network, so that its mean cost is the budget."""
+
+    def settle(self, network: nn.Module, data: Calibration, budget: Budget) -> None:
+        """In place. data: training images, as inference sees them."""
 
 
 def need_images(data: Calibration | None, method: str, least: int = 1) -> Calibration:

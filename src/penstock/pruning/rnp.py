@@ -7,7 +7,9 @@
 
 The training after `prune` goes: random actions, so that every prefix works; then the agent learns with the
 network at rest; then the network trains under the agent. p is the only knob, so it is moved while the agent
-learns until its choices cost what the budget says. A prefix is a list of channels, which the engine runs.
+learns until its choices cost what the budget says. Another p would change Q(s, a) by about a multiple of a,
+so from then on, after every epoch and at the end, the agent chooses by Q(s, a) + f · a, with f fitted to the
+budget (ours). A prefix is a list of channels, which the engine runs.
 """
 
 from __future__ import annotations
@@ -22,10 +24,13 @@ from torch import Tensor, nn
 
 from penstock.errors import PruningError
 from penstock.gating import GatedConv2d, gated_layers, is_gated, winner_count
-from penstock.pruning.counting import density_for, gated_cost, image_densities
+from penstock.pruning.counting import density_for, gated_cost, image_densities, meet_saving, saving_at
 from penstock.pruning.protocol import Budget, Calibration, Cost, Skipping, need_images
 from penstock.surgery import add_gates, explain
 from penstock.surgery.network import eval_mode
+
+_FITTED = 256  # images that f is fitted to between epochs
+_MOST_FAVOUR = 4.0
 
 
 @dataclass(frozen=True)
@@ -62,12 +67,10 @@ class RuntimeNeuralPruning:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             agent = Agent([layer.conv.in_channels for _, layer in gated_layers(gated)], self.groups)
-        made = RuntimePruned(gated, agent, Lesson(data, target)).to(example.device)
+        saving = budget.saving or saving_at(gated, example, target)
+        made = RuntimePruned(gated, agent, Lesson(data, target, saving)).to(example.device)
         reasons = {conv.name: conv.reason for conv in explain(gated).left_alone}
         return Skipping(made, "gated", count_cost, reasons, backbone_of, decisions)
-
-    def batch_loss(self, network: nn.Module, logits: Tensor, labels: Tensor) -> Tensor | None:
-        return None
 
     def after_epoch(self, network: nn.Module, share: float) -> None:
         """Random actions up to `nested`; then the agent learns, once, and decides from there on."""
@@ -75,12 +78,29 @@ class RuntimeNeuralPruning:
         if share >= self.nested and not network.agent.decides:
             teach_agent(network, self)
             network.agent.phase.fill_(1)
+        if network.agent.decides:
+            self.settle(network, network.lesson.data.first(_FITTED), Budget(saving=network.lesson.saving))
+
+    def settle(self, network: nn.Module, data: Calibration, budget: Budget) -> None:
+        """f with which the mean image costs what the budget says."""
+        assert isinstance(network, RuntimePruned)
+        agent, saving = network.agent, network.lesson.saving
+
+        def move(knob: float) -> None:
+            agent.favour.fill_(_MOST_FAVOUR * (2 * knob - 1))
+
+        meet_saving(
+            lambda: count_cost(network, data.images).saving,
+            saving,
+            move,
+        )
 
 
 class Agent(nn.Module):
     """Decides layer after layer; `decide` stands before each gated layer. inputs: each layer's channels."""
 
     phase: Tensor
+    favour: Tensor
 
     def __init__(self, inputs: list[int], groups: int) -> None:
         super().__init__()
@@ -90,6 +110,7 @@ class Agent(nn.Module):
         self.values = nn.Sequential(nn.Linear(128, 32), nn.ReLU(), nn.Linear(32, groups))
         self.requires_grad_(False)
         self.register_buffer("phase", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("favour", torch.zeros(()))  # f
         self.explore = 1.0  # ε, while it learns
         self.learning = False
         self.seen: list[Tensor] = []  # what it saw and did in the last forward, layer by layer
@@ -117,7 +138,7 @@ class Agent(nn.Module):
             guess = torch.rand(batch, device=pooled.device) < self.explore
             action = torch.where(guess, lot, values.argmax(1))
         elif self.decides:
-            action = values.argmax(1)
+            action = (values + self.favour * torch.arange(self.groups, device=values.device)).argmax(1)
         else:
             action = lot if layer.training else torch.full_like(lot, self.groups - 1)
         self.seen.append(pooled)
@@ -143,10 +164,12 @@ class Agent(nn.Module):
 
 @dataclass(frozen=True)
 class Lesson:
-    """What the agent learns from: training images, and the density that the budget comes to."""
+    """What the agent learns from: training images, and the density and the saving that the budget comes
+    to."""
 
     data: Calibration
     density: float
+    saving: float
 
 
 class RuntimePruned(nn.Module):

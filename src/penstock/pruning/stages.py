@@ -1,7 +1,7 @@
 """The training around a method: a network, data and a plan in; the cheaper, fine-tuned network out.
 
     for each round:  train with the method's penalty → cut down to the round's share of the budget
-                     → measure the norms anew → fine-tune
+                     → measure the norms anew → fine-tune → settle what decides, if the method does
     at the end:      gates on top of the smaller network, trained at their density (the paper's NS+FBS)
 
 Each stage trains in a folder of its own and goes on where it stopped. A cut is kept in its folder too, since
@@ -31,12 +31,17 @@ from penstock.pruning.protocol import (
     Calibration,
     LooksAtImages,
     Method,
+    MovesByEpoch,
+    MovesByStep,
     Pruned,
+    Settles,
     Skipping,
     Trains,
 )
 from penstock.surgery import add_gates
 from penstock.training import Recipe, Score, Step, evaluate, train
+
+_SETTLING = 256  # training images to which what decides is fitted at the end
 
 
 class Watcher(Protocol):
@@ -165,8 +170,14 @@ class _Run:
         if self.plan.finetune is not None:
             own: dict[str, Any] = {}
             if isinstance(self.method, Trains):
-                own = {"batch_loss": self.method.batch_loss, "after_epoch": self.method.after_epoch}
+                own["batch_loss"] = self.method.batch_loss
+            if isinstance(self.method, MovesByEpoch):
+                own["after_epoch"] = self.method.after_epoch
+            if isinstance(self.method, MovesByStep):
+                own["after_step"] = self.method.after_step
             self.fit(f"round{index}/finetune", current, self.plan.finetune, **own)
+            if isinstance(self.method, Settles):
+                self.settle(f"round{index}/settled", current, share)
         return current
 
     def _before_cut(self, current: nn.Module, share: Budget) -> dict[str, Any]:
@@ -196,6 +207,18 @@ class _Run:
             )
         self._note(Stage(name, learner, result.score))
 
+    def settle(self, name: str, trained: nn.Module, budget: Budget) -> None:
+        """The stage `name` that fits what decides to the trained network, in place."""
+        assert isinstance(self.method, Settles)
+        data = calibration(self.train_data, _SETTLING, self.prepare, self.example.device, seed=2)
+        self.method.settle(trained, data, budget)
+        self._note(Stage(name, trained, self._score(trained)))
+
+    def _score(self, network: nn.Module) -> Score | None:
+        if self.test_data is None:
+            return None
+        return evaluate(network, self.test_data, preprocess=self.prepare)
+
     def cut(self, name: str, before: nn.Module, budget: Budget) -> nn.Module:
         """The stage `name` that makes `before` cheaper, read if it has been made already."""
         made = self._made(None if self.folder is None else self.folder / name, before, budget)
@@ -203,9 +226,7 @@ class _Run:
             raise PruningError(
                 f"{self.method.name} removes nothing for good: it takes one round, and no gates on top of it"
             )
-        score = None
-        if self.test_data is not None:
-            score = evaluate(made.network, self.test_data, preprocess=self.prepare)
+        score = self._score(made.network)
         if isinstance(made, Pruned):
             self._note(Stage(name, made.network, score, cut=made))
         else:

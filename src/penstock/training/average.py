@@ -9,7 +9,10 @@ from torch import Tensor, nn
 
 
 class WeightAverage:
-    """The average of all floating-point parameters and buffers."""
+    """The average of all floating-point parameters and buffers.
+
+    A parameter that does not learn is taken as it is: if something else sets it, older values mean nothing.
+    """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
         self.decay = decay
@@ -21,8 +24,13 @@ class WeightAverage:
         # The decay grows with the number of updates, so that the random start is soon forgotten.
         self.updates += 1
         weight = 1 - min(self.decay, (1 + self.updates) / (10 + self.updates))
-        names, live = zip(*_floating(network), strict=True)
+        resting = {name for name, one in network.named_parameters() if not one.requires_grad}
+        learning = [(name, tensor) for name, tensor in _floating(network) if name not in resting]
+        names, live = zip(*learning, strict=True)
         torch._foreach_lerp_([self.values[name] for name in names], list(live), weight)
+        for name, tensor in _floating(network):
+            if name in resting:
+                self.values[name].copy_(tensor)
 
     def copy_to(self, network: nn.Module) -> None:
         """Put the averaged values into `network`."""

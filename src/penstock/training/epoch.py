@@ -129,6 +129,8 @@ def take_step(
         part.hits += count_hits(logits, labels)
         part.seen += len(labels)
     run.optimiser.step()
+    if run.after_step is not None:
+        run.after_step(run.network, share + 1 / (run.steps * recipe.epochs))
     if run.average is not None:
         run.average.update(run.network)
 

@@ -60,6 +60,7 @@ def train(
     extra_loss: Callable[[nn.Module], Tensor] | None = None,
     batch_loss: Callable[[nn.Module, Tensor, Tensor], Tensor | None] | None = None,
     after_epoch: Callable[[nn.Module, float], None] | None = None,
+    after_step: Callable[[nn.Module, float], None] | None = None,
     tensorboard: bool = False,
     minutes: float | None = None,
     state_every: float = SECONDS_BETWEEN_STATES,
@@ -72,10 +73,10 @@ def train(
     the teacher's answers are kept for other runs that ask the same. `extra_loss`: a term of the network's own
     values that is added to every loss (Network Slimming's Lasso on the scales, for instance); `batch_loss`:
     one that also sees the batch's logits and labels. `after_epoch` may change the network, in every process:
-    it is called with the share of the run that is done, first with 0. `tensorboard`: also log there, below
-    `out`. `minutes`: stop after this time, to go on later. `state_every`: seconds after which the state
-    is saved inside an epoch too. The callbacks are called in the main process only; `on_epoch` gets the
-    epoch's metrics and the network as it would be saved.
+    it is called with the share of the run that is done, first with 0; `after_step` after every optimiser
+    step, in the same way. `tensorboard`: also log there, below `out`. `minutes`: stop after this time, to go
+    on later. `state_every`: seconds after which the state is saved inside an epoch too. The callbacks are
+    called in the main process only; `on_epoch` gets the epoch's metrics and the network as it would be saved.
 
     >>> import torch, penstock as ps
     >>> few, _ = ps.datasets.hold_out(ps.datasets.sample(), 984)
@@ -95,6 +96,7 @@ def train(
         lessons=lessons,
         extra_loss=extra_loss,
         batch_loss=batch_loss,
+        after_step=after_step,
         tensorboard=tensorboard,
         minutes=minutes,
         state_every=state_every,

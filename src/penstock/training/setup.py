@@ -55,6 +55,7 @@ class Run:
     lessons: Lessons | None
     extra_loss: Callable[[nn.Module], Tensor] | None
     batch_loss: Callable[[nn.Module, Tensor, Tensor], Tensor | None] | None
+    after_step: Callable[[nn.Module, float], None] | None
     deadline: float
     state_every: float
     saved_at: float = field(default_factory=time.monotonic)
@@ -96,6 +97,7 @@ def set_up(
     lessons: str | Path | None,
     extra_loss: Callable[[nn.Module], Tensor] | None,
     batch_loss: Callable[[nn.Module, Tensor, Tensor], Tensor | None] | None,
+    after_step: Callable[[nn.Module, float], None] | None,
     tensorboard: bool,
     minutes: float | None,
     state_every: float,
@@ -152,6 +154,7 @@ def set_up(
         lessons=known_lessons,
         extra_loss=extra_loss,
         batch_loss=batch_loss,
+        after_step=after_step,
         deadline=deadline,
         state_every=state_every,
     )
