@@ -67,7 +67,7 @@ struct Bench {
     std::size_t in_floats = 0, out_floats = 0, shared_floats = 0;
     for (std::size_t i = 0; i < net.layers.size(); ++i) {
       const Layer& layer = net.layers[i];
-      ConvShape s = shape_of<ConvShape>(layer);
+      ConvShape s{sizes_of(layer)};
       s.activation = Activation::relu;
       shapes.push_back(s);
       std::vector<float> weights(static_cast<std::size_t>(layer.out) * (layer.in / layer.groups) * layer.kernel * layer.kernel);

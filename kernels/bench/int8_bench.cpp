@@ -43,10 +43,8 @@ std::vector<Contestant> contestants(const std::string& sweep, const Tuning& tuni
 }
 
 Int8PlanPtr make_plan(const Int8Kernels& kernels, const Layer& l, const Contestant& one) {
-  Int8Shape s = shape_of<Int8Shape>(l);
-  s.in = Quantised{0.02f, l.reads_image() ? 128 : 0};
-  s.out = Quantised{0.03f, 0};
-  s.function = Function::relu;
+  const Quantised in{0.02f, l.reads_image() ? 128 : 0}, out{0.03f, 0};
+  const Int8Shape s{sizes_of(l), in, out, Function::relu};
   std::vector<std::int8_t> weights(static_cast<std::size_t>(l.out * (l.in / l.groups) * l.kernel * l.kernel));
   std::normal_distribution<float> gauss(0.0f, 35.0f);
   for (std::int8_t& w : weights) w = static_cast<std::int8_t>(std::clamp(gauss(g_random), -127.0f, 127.0f));

@@ -72,10 +72,8 @@ inline const std::vector<Network>& benchmark_networks() {
   return networks;
 }
 
-// What a ConvShape and an Int8Shape have in common.
-template <typename Shape>
-Shape shape_of(const Layer& layer) {
-  Shape s;
+inline ConvSizes sizes_of(const Layer& layer) {
+  ConvSizes s;
   s.in_channels = layer.in;
   s.out_channels = layer.out;
   s.kernel_h = s.kernel_w = layer.kernel;

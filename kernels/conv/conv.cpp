@@ -15,11 +15,7 @@ namespace penstock {
 
 namespace {
 
-constexpr int kMaxSize = 1 << 15;      // of a plane's side
-constexpr int kMaxChannels = 1 << 20;  // keeps every product below inside 64 bits
-constexpr int kMaxKernel = 1 << 10;
 constexpr std::size_t kWeightSlack = 4;  // floats that a vector may read past the last filter
-constexpr std::int64_t kMaxFloats = std::int64_t{1} << 33;
 
 const ConvKernels* kernels_of(Isa isa) {
   static const ConvKernels* const tables[] = {
@@ -30,66 +26,16 @@ const ConvKernels* kernels_of(Isa isa) {
   return tables[static_cast<int>(isa)];
 }
 
-std::string number(std::int64_t n) { return std::to_string(n); }
-
-bool in_range(const char* what, std::int64_t value, std::int64_t low, std::int64_t high, std::string& error) {
-  if (value >= low && value <= high) return true;
-  error = std::string("convolution: ") + what + " is " + number(value) + ", expected " + number(low) + " to " + number(high);
-  return false;
-}
-
-bool check_planes(const char* what, const Planes& planes, std::string& error) {
-  const std::string name(what);
-  return in_range((name + " height").c_str(), planes.height, 1, kMaxSize, error) &&
-         in_range((name + " width").c_str(), planes.width, 1, kMaxSize, error) &&
-         in_range((name + " halo").c_str(), planes.halo, 0, kMaxKernel, error);
-}
-
-bool check_output_size(const char* axis, int got, int size, int kernel, int stride, int pad, int dilation, std::string& error) {
-  const int expected = conv_output_size(size, kernel, stride, pad, dilation);
-  if (got == expected) return true;
-  error = std::string("convolution: output ") + axis + " is " + number(got) + ", but an input of " + number(size) +
-          " with kernel " + number(kernel) + ", stride " + number(stride) + ", padding " + number(pad) + ", dilation " +
-          number(dilation) + " yields " + number(expected);
-  return false;
-}
-
-bool check_shape(const ConvShape& s, std::string& error) {
-  const int most_padding = conv_needs_no_halo(s) ? kMaxKernel : s.input.halo;
-  const bool sizes =
-      in_range("in_channels", s.in_channels, 1, kMaxChannels, error) &&
-      in_range("out_channels", s.out_channels, 1, kMaxChannels, error) && in_range("kernel_h", s.kernel_h, 1, kMaxKernel, error) &&
-      in_range("kernel_w", s.kernel_w, 1, kMaxKernel, error) && in_range("stride_h", s.stride_h, 1, kMaxKernel, error) &&
-      in_range("stride_w", s.stride_w, 1, kMaxKernel, error) && in_range("dilation_h", s.dilation_h, 1, kMaxKernel, error) &&
-      in_range("dilation_w", s.dilation_w, 1, kMaxKernel, error) && check_planes("input", s.input, error) &&
-      check_planes("output", s.output, error) && in_range("pad_h", s.pad_h, 0, most_padding, error) &&
-      in_range("pad_w", s.pad_w, 0, most_padding, error) &&
-      in_range("groups", s.groups, 1, std::min(s.in_channels, s.out_channels), error) &&
-      in_range("activation", static_cast<int>(s.activation), 0, kActivationCount - 1, error);
-  if (!sizes) return false;
-  if (s.in_channels % s.groups != 0 || s.out_channels % s.groups != 0) {
-    error = "convolution: " + number(s.in_channels) + " input and " + number(s.out_channels) +
-            " output channels do not divide into " + number(s.groups) + " groups";
-    return false;
-  }
+std::string check_shape(const ConvShape& s) {
+  const std::string wrong = wrong_size(s, conv_needs_no_halo(s));
+  if (!wrong.empty()) return wrong;
+  const int activation = static_cast<int>(s.activation);
+  if (activation < 0 || activation >= kActivationCount) return "no activation has number " + std::to_string(activation);
   if (s.out_layout == Layout::planes
           ? s.in_layout != Layout::planes
-          : s.out_layout != Layout::pixels || (s.in_layout != Layout::planes && s.in_layout != Layout::pixels)) {
-    error = "convolution: maps lie in planes or pixels, and planes come from planes";
-    return false;
-  }
-  if (!std::isfinite(s.leaky_slope)) {
-    error = "convolution: leaky_slope is not a finite number";
-    return false;
-  }
-  if (!check_output_size("height", s.output.height, s.input.height, s.kernel_h, s.stride_h, s.pad_h, s.dilation_h, error) ||
-      !check_output_size("width", s.output.width, s.input.width, s.kernel_w, s.stride_w, s.pad_w, s.dilation_w, error)) {
-    return false;
-  }
-  const std::int64_t weights = std::int64_t{s.out_channels} * (s.in_channels / s.groups) * s.kernel_h * s.kernel_w;
-  return in_range("number of weights", weights, 1, kMaxFloats, error) &&
-         in_range("size of the input", s.in_channels * std::int64_t{s.input.stride()}, 1, kMaxFloats, error) &&
-         in_range("size of the output", s.out_channels * std::int64_t{s.output.stride()}, 1, kMaxFloats, error);
+          : s.out_layout != Layout::pixels || (s.in_layout != Layout::planes && s.in_layout != Layout::pixels))
+    return "maps lie in planes or pixels, and planes come from planes";
+  return std::isfinite(s.leaky_slope) ? "" : "leaky_slope is not a finite number";
 }
 
 void set_clamp(ConvPlan& plan) {
@@ -129,7 +75,11 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
     error = "convolution: no weights";
     return nullptr;
   }
-  if (!check_shape(shape, error)) return nullptr;
+  const std::string wrong = check_shape(shape);
+  if (!wrong.empty()) {
+    error = "convolution: " + wrong;
+    return nullptr;
+  }
   const auto fits = [&](const ConvAlgorithm& one) {
     return one.element == shape.element && one.layout == shape.out_layout && one.fits(shape);
   };
@@ -149,9 +99,9 @@ ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float*
   set_clamp(*plan);
   plan->bias.assign(shape.out_channels, 0.0f);
   if (bias != nullptr) std::copy(bias, bias + shape.out_channels, plan->bias.begin());
-  const std::size_t count = static_cast<std::size_t>(shape.out_channels) * (shape.in_channels / shape.groups) * plan->taps();
   // In the lanes they lie otherwise, and only there.
-  if (shape.out_layout == Layout::planes) plan->weights.assign(weights, count, kWeightSlack);
+  if (shape.out_layout == Layout::planes)
+    plan->weights.assign(weights, static_cast<std::size_t>(weight_count(shape)), kWeightSlack);
   for (int ky = 0; ky < shape.kernel_h; ++ky) {
     for (int kx = 0; kx < shape.kernel_w; ++kx) {
       const std::ptrdiff_t y = ky * shape.dilation_h - shape.pad_h, x = kx * shape.dilation_w - shape.pad_w;
@@ -214,10 +164,7 @@ LaterRows later_rows(const ConvTask& task, int unit, int units) {
 
 bool weights_are_far(const ConvPlan& plan) { return conv_weights(plan) >= plan.tuning().far_weights; }
 
-std::int64_t conv_weights(const ConvPlan& plan) {
-  const ConvShape& s = plan.shape;
-  return std::int64_t{s.out_channels} * (s.in_channels / s.groups) * plan.taps();
-}
+std::int64_t conv_weights(const ConvPlan& plan) { return weight_count(plan.shape); }
 
 bool conv_takes_bare(const ConvPlan& plan) {
   return std::all_of(plan.ready.begin(), plan.ready.end(),

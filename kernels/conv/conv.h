@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "conv/algorithm.h"
+#include "conv/sizes.h"
 #include "machine/machine.h"
-#include "run/planes.h"
 #include "run/schema.h"
 
 namespace penstock {
@@ -30,17 +30,8 @@ namespace penstock {
 struct ConvAlgorithm;
 struct ConvPlan;
 
-struct ConvShape {
+struct ConvShape : ConvSizes {
   Element element = Element::float32;
-  int in_channels = 0;
-  int out_channels = 0;
-  int kernel_h = 1, kernel_w = 1;
-  int stride_h = 1, stride_w = 1;
-  int pad_h = 0, pad_w = 0;  // zeros on each side
-  int dilation_h = 1, dilation_w = 1;
-  int groups = 1;
-  Planes input;   // its halo must be at least the padding
-  Planes output;  // height and width must be what the convolution yields; the halo is whatever readers need
   // Layout::planes or Layout::pixels (run/pixels.h). Results in planes come from planes.
   Layout in_layout = Layout::planes, out_layout = Layout::planes;
   Activation activation = Activation::none;
@@ -52,12 +43,6 @@ struct ConvShape {
 // Depthwise convolutions of pixels look where the map ends; others read zeros beyond it.
 inline bool conv_needs_no_halo(const ConvShape& s) {
   return s.in_layout == Layout::pixels && s.groups > 1 && s.groups == s.in_channels && s.groups == s.out_channels;
-}
-
-// Output size of a convolution along one axis; 0 or less when the kernel does not fit.
-constexpr int conv_output_size(int size, int kernel, int stride, int pad, int dilation) {
-  const int reach = size + 2 * pad - dilation * (kernel - 1) - 1;
-  return reach < 0 ? 0 : reach / stride + 1;
 }
 
 constexpr int kMostLaterFloats = 1024;  // the most of a row of ConvTask::later that is prefetched

@@ -10,17 +10,14 @@
 #include <vector>
 
 #include "conv/algorithm.h"
+#include "conv/sizes.h"
 #include "int8/pixels.h"
 #include "machine/cpu.h"
 #include "ops/ops.h"
 
 namespace penstock {
 
-struct Int8Shape {
-  int in_channels = 0, out_channels = 0;
-  int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1;
-  int groups = 1;
-  Planes input, output;
+struct Int8Shape : ConvSizes {
   Quantised in, out;
   Function function = Function::none;
   float slope = 0.0f;

@@ -14,17 +14,11 @@ namespace {
 
 constexpr std::int64_t kMostPixels = 1 << 22;  // sums of codes stay within int32
 
-bool positive(int value) { return value >= 1 && value <= (1 << 16); }
-
 std::string check_shape(const Int8Shape& s) {
-  if (s.in_channels < 1 || s.out_channels <= kImageChannels) return "an int8 convolution has 5 output channels or more";
-  if (s.in_channels > (1 << 18) || s.out_channels > (1 << 18)) return "too many channels";
-  if (!positive(s.kernel_h) || !positive(s.kernel_w) || !positive(s.stride_h) || !positive(s.stride_w) || !positive(s.dilation_h) ||
-      !positive(s.dilation_w))
-    return "kernel, stride or dilation";
+  const std::string wrong = wrong_size(s);
+  if (!wrong.empty()) return wrong;
+  if (s.out_channels <= kImageChannels) return "an int8 convolution has 5 output channels or more";
   if (static_cast<std::int64_t>(s.kernel_h) * s.kernel_w > kInt8MostTaps) return "an int8 kernel has 256 taps or fewer";
-  if (s.pad_h < 0 || s.pad_w < 0 || s.pad_h > s.input.halo || s.pad_w > s.input.halo) return "padding";
-  if (s.groups < 1 || s.in_channels % s.groups != 0 || s.out_channels % s.groups != 0) return "groups do not divide the channels";
   if (static_cast<std::int64_t>(s.output.height) * s.output.width > kMostPixels) return "too many pixels";
   if (!(s.in.scale > 0.0f) || !(s.out.scale > 0.0f) || !std::isfinite(s.in.scale) || !std::isfinite(1.0f / s.out.scale))
     return "scale";

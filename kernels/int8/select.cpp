@@ -158,7 +158,7 @@ std::vector<std::uint8_t> small_maps(const MapKernels& maps, Function function) 
   }
   const CodeMap whole{made.data(), bytes, shape, sum.out.zero};
   for (Pool kind : {Pool::max, Pool::average}) {
-    maps.pool(whole, count, PoolShape{3, 3, 2, 2, 1, 1, 1, 1, 0, true}, kind, pooled.data(), bytes, small, 0, small.height);
+    maps.pool(whole, count, PoolShape{{3, 3, 2, 2, 1, 1, 1, 1}, 0, true}, kind, pooled.data(), bytes, small, 0, small.height);
     keep(pooled, small);
   }
   std::vector<CodeSums> sums(static_cast<std::size_t>(count));

@@ -7,6 +7,7 @@
 
 #include "conv/kernels.h"
 #include "run/schema.h"
+#include "run/window.h"
 
 namespace penstock {
 
@@ -107,13 +108,11 @@ struct PixelCombination {
   std::ptrdiff_t sums_row;
 };
 
-// Windows of a pooling: as PoolShape (ops/ops.h) says.
-struct PixelPool {
+struct PixelPool : PoolShape {
   const float* pixels;
   std::ptrdiff_t pixel, row;
   int height, width;
-  int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, divisor;
-  bool count_padding, max;
+  bool max;
   float* to;
   std::ptrdiff_t to_pixel, to_row;
   int to_width, vectors;

@@ -15,7 +15,7 @@ const ListedKernels& listed_kernels(Isa isa) {
   return *tables[static_cast<int>(isa)];
 }
 
-ListedPlan plan_listed(const ListedShape& shape, Isa isa, const float* weights, const float* bias, const float* shift,
+ListedPlan plan_listed(const ConvSizes& shape, Isa isa, const float* weights, const float* bias, const float* shift,
                        std::int64_t block_floats, const std::vector<std::int32_t>& pixels, std::vector<std::int32_t> nearest) {
   ListedPlan plan;
   plan.shape = shape;

@@ -7,23 +7,17 @@
 #include <cstdint>
 #include <vector>
 
+#include "conv/sizes.h"
 #include "listed/kernels.h"
 #include "machine/cpu.h"
-#include "run/planes.h"
 
 namespace penstock {
 
 // The kernels of an instruction set that this machine has.
 const ListedKernels& listed_kernels(Isa isa);
 
-struct ListedShape {
-  int in_channels = 0, out_channels = 0;
-  int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1;
-  Planes input, output;
-};
-
 struct ListedPlan {
-  ListedShape shape;
+  ConvSizes shape;  // of one group
   const ListedKernels* kernels = nullptr;
   const float* weights = nullptr;     // [out][in][tap]
   const float* shift = nullptr;       // by output, or null
@@ -48,7 +42,7 @@ struct ListedPlan {
 };
 
 // block_floats: about how many floats of gathered input are multiplied together. pixels: the fixed list, increasing, or empty.
-ListedPlan plan_listed(const ListedShape& shape, Isa isa, const float* weights, const float* bias, const float* shift,
+ListedPlan plan_listed(const ConvSizes& shape, Isa isa, const float* weights, const float* bias, const float* shift,
                        std::int64_t block_floats, const std::vector<std::int32_t>& pixels, std::vector<std::int32_t> nearest);
 
 }  // namespace penstock

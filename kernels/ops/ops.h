@@ -9,17 +9,12 @@
 #include "machine/cpu.h"
 #include "run/planes.h"
 #include "run/schema.h"
+#include "run/window.h"
 
 namespace penstock {
 
 // True when f(0) = 0: the planes that are not stored stay zero.
 constexpr bool keeps_zero(Function f) { return f != Function::sigmoid && f != Function::hardsigmoid; }
-
-struct PoolShape {
-  int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
-  int divisor;         // 0: the number of values under the window
-  bool count_padding;  // average only: zeros of the padding count as values
-};
 
 struct OpKernels {
   // Whether n values are all finite.

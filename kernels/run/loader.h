@@ -50,26 +50,27 @@ class Loader {
   void check_codes(Op& op);
   void check_constants(const Op& op);
   void check_pixels(Op& op);
-  // Kernel, stride, padding and dilation of a convolution, which must lead from one map's size to the other's.
-  // `most_padding` is the input's halo, unless the convolution checks by itself where the map ends.
-  template <typename Field, typename Shape>
-  void read_window(Shape& s, const Tensor& in, const Tensor& out, Row p, int most_padding) const {
-    s.kernel_h = number(p[Field::kernel_h], 1, kMaxSide, "kernel");
-    s.kernel_w = number(p[Field::kernel_w], 1, kMaxSide, "kernel");
-    s.stride_h = number(p[Field::stride_h], 1, kMaxSide, "stride");
-    s.stride_w = number(p[Field::stride_w], 1, kMaxSide, "stride");
-    s.pad_h = number(p[Field::pad_h], 0, most_padding, "padding");
-    s.pad_w = number(p[Field::pad_w], 0, most_padding, "padding");
-    s.dilation_h = number(p[Field::dilation_h], 1, kMaxSide, "dilation");
-    s.dilation_w = number(p[Field::dilation_w], 1, kMaxSide, "dilation");
-    check(p[Field::dilation_h] * (p[Field::kernel_h] - 1) <= kMaxSide * 2 &&
-              p[Field::dilation_w] * (p[Field::kernel_w] - 1) <= kMaxSide * 2,
-          "kernel too wide");
-    s.input = in.shape;
-    s.output = out.shape;
-    check(conv_output_size(in.shape.height, s.kernel_h, s.stride_h, s.pad_h, s.dilation_h) == out.shape.height &&
-              conv_output_size(in.shape.width, s.kernel_w, s.stride_w, s.pad_w, s.dilation_w) == out.shape.width,
-          "the result has another size");
+  template <typename Field>
+  SlidingWindow read_window(Row p) const {
+    SlidingWindow w;
+    w.kernel_h = number(p[Field::kernel_h], 1, kMaxSide, "kernel");
+    w.kernel_w = number(p[Field::kernel_w], 1, kMaxSide, "kernel");
+    w.stride_h = number(p[Field::stride_h], 1, kMaxSide, "stride");
+    w.stride_w = number(p[Field::stride_w], 1, kMaxSide, "stride");
+    w.pad_h = number(p[Field::pad_h], 0, kMaxSide, "padding");
+    w.pad_w = number(p[Field::pad_w], 0, kMaxSide, "padding");
+    w.dilation_h = number(p[Field::dilation_h], 1, kMaxSide, "dilation");
+    w.dilation_w = number(p[Field::dilation_w], 1, kMaxSide, "dilation");
+    return w;
+  }
+  // The sizes of a convolution from map `in` to map `out`, in one group; `check_sizes` is still to be asked.
+  template <typename Field>
+  ConvSizes read_sizes(const Tensor& in, const Tensor& out, Row p) const {
+    return {read_window<Field>(p), in.channels, out.channels, 1, in.shape, out.shape};
+  }
+  void check_sizes(const ConvSizes& sizes, bool checks_edges) const {
+    const std::string wrong = wrong_size(sizes, checks_edges);
+    check(wrong.empty(), wrong);
   }
   void load_conv(Op& op, Row f, Row p);
   void load_listed(Op& op, Row f, Row p);

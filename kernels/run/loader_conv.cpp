@@ -7,55 +7,25 @@
 #include "run/loader.h"
 
 namespace penstock {
-namespace {
-
-Int8Shape int8_shape(const ConvShape& s, Quantised in, Quantised out) {
-  Int8Shape made;
-  made.in_channels = s.in_channels;
-  made.out_channels = s.out_channels;
-  made.kernel_h = s.kernel_h;
-  made.kernel_w = s.kernel_w;
-  made.stride_h = s.stride_h;
-  made.stride_w = s.stride_w;
-  made.pad_h = s.pad_h;
-  made.pad_w = s.pad_w;
-  made.dilation_h = s.dilation_h;
-  made.dilation_w = s.dilation_w;
-  made.groups = s.groups;
-  made.input = s.input;
-  made.output = s.output;
-  made.in = in;
-  made.out = out;
-  made.function = static_cast<Function>(s.activation);
-  made.slope = s.leaky_slope;
-  return made;
-}
-
-}  // namespace
-
 void Loader::load_conv(Op& op, Row f, Row p) {
   const Tensor &in = at(op.in), &out = at(op.out);
   const bool codes = in.is_codes();
   check(in.element == out.element && in.layout != Layout::vector && out.layout != Layout::vector,
         "a convolution works on maps of one kind");
   check(in.layout == out.layout || (!codes && out.is_pixels()), "a convolution of pixels yields pixels");
-  ConvShape s;
+  ConvShape s{read_sizes<ConvField>(in, out, p)};
+  s.groups = number(p[ConvField::groups], 1, in.channels, "groups");
+  s.element = in.element;
   if (!codes) {
     s.in_layout = in.layout;
     s.out_layout = out.layout;
   }
-  s.element = in.element;
-  s.in_channels = in.channels;
-  s.out_channels = out.channels;
-  s.groups = number(p[ConvField::groups], 1, in.channels, "groups");
-  check(in.channels % s.groups == 0 && out.channels % s.groups == 0, "groups do not divide the channels");
-  read_window<ConvField>(s, in, out, p, conv_needs_no_halo(s) ? kMaxHalo : in.shape.halo);
+  check_sizes(s, conv_needs_no_halo(s));
   check(static_cast<int>(op.function) < kActivationCount, "function");
   s.activation = static_cast<Activation>(op.function);
   s.leaky_slope = op.slope;
-  check(p[ConvField::kernel_h] * p[ConvField::kernel_w] <= INT_MAX, "kernel");
   op.kernel_area = s.kernel_h * s.kernel_w;
-  const std::int64_t row = p[ConvField::kernel_h] * p[ConvField::kernel_w] * (in.channels / s.groups);
+  const std::int64_t row = std::int64_t{op.kernel_area} * (in.channels / s.groups);
   check(row <= INT_MAX, "kernel");
   const int format = static_cast<int>(codes ? WeightFormat::code_filters : WeightFormat::filters);
   number(p[ConvField::weight_format], format, format, "weight format");
@@ -109,8 +79,9 @@ void Loader::load_conv(Op& op, Row f, Row p) {
     return plan_later(row * out.channels, [this, s, kernel, scales, bias, given](Op& later) -> std::string {
       const Tensor &from = at(later.in), &to = at(later.out);
       std::string why;
-      later.int8 = plan_int8(int8_shape(s, from.quantised, to.quantised), reinterpret_cast<const std::int8_t*>(kernel), scales,
-                             bias, program_->machine.isa, as_record<Int8Algorithm>(given), why);
+      const Int8Shape shape{s, from.quantised, to.quantised, later.function, later.slope};
+      later.int8 = plan_int8(shape, reinterpret_cast<const std::int8_t*>(kernel), scales, bias, program_->machine.isa,
+                             as_record<Int8Algorithm>(given), why);
       if (later.int8 == nullptr) return why;
       later.scratch = scratch_for(later, from.channels, to.channels, 1);
       return later.scratch.shared <= kMaxTensorFloats ? "" : "scratch too large";

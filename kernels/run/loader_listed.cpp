@@ -8,11 +8,9 @@ namespace penstock {
 void Loader::load_listed(Op& op, Row f, Row p) {
   const Tensor &in = at(op.in), &out = at(op.out);
   check(in.layout == Layout::planes && out.layout == Layout::planes, "a convolution of listed pixels works on planes");
-  ListedShape s;
-  s.in_channels = in.channels;
-  s.out_channels = out.channels;
-  read_window<ListedField>(s, in, out, p, in.shape.halo);
-  const std::int64_t row = p[ListedField::kernel_h] * p[ListedField::kernel_w] * in.channels;
+  const ConvSizes s = read_sizes<ListedField>(in, out, p);
+  check_sizes(s, false);
+  const std::int64_t row = std::int64_t{s.kernel_h} * s.kernel_w * in.channels;
   check(row <= INT_MAX, "kernel");
   const float* const kernel = weights(p[ListedField::weights], row * out.channels, "weights");
   const float* const bias = p[ListedField::bias] == -1 ? nullptr : weights(p[ListedField::bias], out.channels, "bias");

@@ -261,14 +261,9 @@ void Loader::load_pool(Op& op, Row p) {
         "a map is pooled");
   op.pool = static_cast<Pool>(number(p[PoolField::pool], 0, 1, "pool"));
   PoolShape& w = op.window;
-  w.kernel_h = number(p[PoolField::kernel_h], 1, kMaxSide, "kernel");
-  w.kernel_w = number(p[PoolField::kernel_w], 1, kMaxSide, "kernel");
-  w.stride_h = number(p[PoolField::stride_h], 1, kMaxSide, "stride");
-  w.stride_w = number(p[PoolField::stride_w], 1, kMaxSide, "stride");
-  w.pad_h = number(p[PoolField::pad_h], 0, w.kernel_h / 2, "padding");
-  w.pad_w = number(p[PoolField::pad_w], 0, w.kernel_w / 2, "padding");
-  w.dilation_h = number(p[PoolField::dilation_h], 1, op.pool == Pool::max ? kMaxSide : 1, "dilation");
-  w.dilation_w = number(p[PoolField::dilation_w], 1, op.pool == Pool::max ? kMaxSide : 1, "dilation");
+  w = {read_window<PoolField>(p)};
+  check(w.pad_h <= w.kernel_h / 2 && w.pad_w <= w.kernel_w / 2, "padding");
+  check(op.pool == Pool::max || (w.dilation_h == 1 && w.dilation_w == 1), "dilation");
   w.divisor = number(p[PoolField::divisor], 0, INT_MAX, "divisor");
   w.count_padding = number(p[PoolField::count_padding], 0, 1, "count padding") == 1;
   check(p[PoolField::dilation_h] * (p[PoolField::kernel_h] - 1) <= kMaxSide &&

@@ -107,7 +107,7 @@ struct Op {
   bool takes_constants = false;  // conv: 1x1, so that a constant at the input is an addition to its bias
   std::vector<float> fill;       // conv that keeps the list: the constant in each channel that is not stored
   Pool pool = Pool::max;
-  PoolShape window{};
+  PoolShape window;
   ConvPlanPtr plan;
   Int8PlanPtr int8;  // conv from codes to codes: stands in place of `plan`
   std::shared_ptr<const ListedPlan> listed;

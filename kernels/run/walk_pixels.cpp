@@ -35,22 +35,12 @@ void Runtime::Walk::pool_pixels(const Op& op) {
   Live& out = live(op.out);
   keep_list(op);
   clear_pixel_padding(out.data, to.shape, pixel_floats(out.count));
-  const PoolShape& w = op.window;
-  const PixelPool all = {pixel_at(op.in, 0, 0),
+  const PixelPool all = {op.window,
+                         pixel_at(op.in, 0, 0),
                          pixel_floats(in.count),
                          pixel_row(op.in),
                          from.shape.height,
                          from.shape.width,
-                         w.kernel_h,
-                         w.kernel_w,
-                         w.stride_h,
-                         w.stride_w,
-                         w.pad_h,
-                         w.pad_w,
-                         w.dilation_h,
-                         w.dilation_w,
-                         w.divisor,
-                         w.count_padding,
                          op.pool == penstock::Pool::max,
                          pixel_at(op.out, 0, 0),
                          pixel_floats(out.count),

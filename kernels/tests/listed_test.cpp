@@ -24,12 +24,12 @@ std::vector<float> values(std::size_t n) {
 }
 
 struct Case {
-  ListedShape shape;
+  ConvSizes shape;
   std::vector<std::int32_t> pixels, in_list, nearest;
   std::vector<float> weights, bias, input;
 
   Case() {
-    ListedShape& s = shape;
+    ConvSizes& s = shape;
     s.in_channels = pick(1, 20);
     s.out_channels = pick(1, 30);
     s.kernel_h = pick(1, 4);
@@ -75,7 +75,7 @@ struct Case {
   }
 
   double expected(int o, std::int32_t pixel) const {
-    const ListedShape& s = shape;
+    const ConvSizes& s = shape;
     double sum = bias[static_cast<std::size_t>(o)];
     const int y0 = pixel / s.output.width * s.stride_h - s.pad_h, x0 = pixel % s.output.width * s.stride_w - s.pad_w;
     for (std::size_t p = 0; p < in_list.size(); ++p)

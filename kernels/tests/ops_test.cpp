@@ -56,7 +56,7 @@ struct Case {
   Planes in2{in.height, in.width, pick(0, 3)};
   Planes out{in.height, in.width, pick(0, 3)};
   std::vector<float> a = random_plane(in), b = random_plane(in2);
-  PoolShape window{pick(1, 4), pick(1, 4), pick(1, 3), pick(1, 3), 0, 0, 1, 1, 0, pick(0, 1) == 1};
+  PoolShape window{{pick(1, 4), pick(1, 4), pick(1, 3), pick(1, 3), 0, 0, 1, 1}, 0, pick(0, 1) == 1};
   Pool kind = pick(0, 1) ? Pool::max : Pool::average;
   Function function = static_cast<Function>(pick(0, kFunctionCount - 1));
   int channels = pick(1, 30), outputs = pick(1, 150);
@@ -67,7 +67,7 @@ struct Case {
     window.pad_w = pick(0, window.kernel_w / 2);
     if (pick(0, 2) == 0) {  // the usual windows, which have code of their own
       const int size = pick(2, 3);
-      window = {size, size, 2, 2, size / 3, size / 3, 1, 1, 0, false};
+      window = {{size, size, 2, 2, size / 3, size / 3, 1, 1}, 0, false};
       kind = Pool::max;
     }
     for (int c = 0; c < channels; ++c)
