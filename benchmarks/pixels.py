@@ -18,13 +18,12 @@ from pathlib import Path
 import torch
 import tyro
 from kept import RESULTS, keep
-from torch import Tensor, nn
+from torch import nn
 
 import penstock as ps
 import penstock_runtime as pr
 from penstock.measuring.timing import interleave, one_by_one
 from penstock.pruning import Budget, Calibration, FilterPruning, LowCostLayers, Perforated, calibration
-from penstock.pruning.lccl import CheapMap
 from penstock.pruning.looking import measure_norms
 
 SAVINGS = (2.0, 3.0, 4.0)
@@ -52,27 +51,16 @@ def contestants(dense: nn.Module, data: Calibration) -> dict[str, nn.Module]:
         budget = Budget(saving=saving)
         made[f"perforated {saving:g}x"] = masks.prune(dense, example, budget, few).network
         low = LowCostLayers().prune(dense, example, budget).network
-        made[f"lccl {saving:g}x"] = settled(low, data.images[:IMAGES])
+        made[f"lccl {saving:g}x"] = settled(low, data.first(IMAGES), budget)
         made[f"filter-pruning {saving:g}x"] = FilterPruning().prune(dense, example, budget).network
     return made
 
 
-def settled(network: nn.Module, images: Tensor) -> nn.Module:
+def settled(network: nn.Module, data: Calibration, budget: Budget) -> nn.Module:
     """The network with its thresholds where they leave the wanted share of pixels of these images."""
-    measure_norms(network, images)
-
-    def settle(layer: CheapMap, inputs: tuple[Tensor, ...]) -> None:
-        value = layer.norm(layer.cheap(inputs[0])).flatten()
-        # A little higher: where layers before wrote a constant, many pixels have the same value.
-        layer.threshold.copy_(value.quantile(1 - float(layer.goal)) + 1e-3 * value.std())
-
-    layers = [layer for layer in network.modules() if isinstance(layer, CheapMap)]
-    hooks = [layer.register_forward_pre_hook(settle) for layer in layers]
-    with torch.no_grad():
-        network.eval()(images)
-    for hook in hooks:
-        hook.remove()
-    return network
+    measure_norms(network, data.images)
+    LowCostLayers().settle(network, data, budget)
+    return network.eval()
 
 
 def prepare(folder: Path) -> None:

@@ -4,11 +4,10 @@
     out     = conv(x) · m                     where m = 0, no output channel is computed
 
 Zeros come out of the ReLU by themselves; the method has no knob, and its authors have t = 0 and s = 1
-(`native`). To meet a budget (ours), t rises step by step from 0 to the value that leaves the wanted share of
-pixels, and s is the mean of what is left, so that m stays near 1: without s, m would fall from 1 to about
-0.05, every layer would shrink its output by as much, and the gradients of layers one behind the other would
-grow by the inverse of all of them. When the training is over, t and s are fitted once more. The map starts at
-1, so that the network begins as it was. The first convolution stays dense.
+(`native`). To meet a budget (ours), t is the value above which the wanted share of a batch's pixels lies, and
+s the mean of what is left, as a norm's statistics are; running values of both serve inference, and are fitted
+once more when the training is over. So that the network begins as it was, m takes effect step by step: the
+layer multiplies by 1 − a + a · m, with a rising from 0 to 1. The first convolution stays dense.
 """
 
 from __future__ import annotations
@@ -55,28 +54,30 @@ class LowCostLayers:
         chosen.replace_by(CheapMap)
         layers = layers_of(chosen.traced, CheapMap)
         share = share_for(budget, chosen.dense, chosen.skipping, sum(layer.cheap_macs for layer in layers))
-        for layer in layers:
-            layer.goal.fill_(1.0 if self.native else share)
+        if not self.native and share < 1:
+            for layer in layers:
+                layer.start(share)
         return chosen.result()
 
     def after_step(self, network: nn.Module, share: float) -> None:
-        """Let the thresholds rise."""
+        """Let the maps take effect."""
         for layer in layers_of(network, CheapMap):
-            layer.done.fill_(reached(share, self.anneal))
+            if layer.goal < 1:
+                layer.effect.fill_(reached(share, self.anneal))
 
     def settle(self, network: nn.Module, data: Calibration, budget: Budget) -> None:
         """Thresholds that leave the wanted share of pixels."""
-        if not self.native:
-            fit_front_to_back(network, data.images)
+        for layer in layers_of(network, CheapMap):
+            layer.effect.fill_(1.0)
+        fit_front_to_back(network, data.images)
 
 
 class CheapMap(PixelLayer):
-    """conv(x) · m. `goal`: the share of pixels to end with; `done`: how far the threshold has risen, 0 to 1;
-    `edge`: where it ends; `threshold` and `size`: t and s."""
+    """conv(x) · m. `goal`: the share of pixels to compute, 1: what the map says; `effect`: a;
+    `threshold` and `size`: t and s."""
 
     goal: Tensor
-    done: Tensor
-    edge: Tensor
+    effect: Tensor
     threshold: Tensor
     size: Tensor
 
@@ -97,29 +98,44 @@ class CheapMap(PixelLayer):
         nn.init.constant_(self.norm.bias, 1.0)
         _, height, width = candidate.shape
         self.cheap_macs = self.cheap.weight.numel() * height * width
-        for name, start in (("goal", 1.0), ("done", 0.0), ("edge", 0.0), ("threshold", 0.0), ("size", 1.0)):
+        for name, start in (("goal", 1.0), ("effect", 1.0), ("threshold", 0.0), ("size", 1.0)):
             self.register_buffer(name, torch.tensor(start).to(conv.weight))
+
+    def start(self, share: float) -> None:
+        """Meet a budget: this share of the pixels, from a map without effect on."""
+        self.goal.fill_(share)
+        self.effect.zero_()
+        nn.init.ones_(self.norm.weight)  # t and s take the shift and the scale out again
+        nn.init.zeros_(self.norm.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, in channel, height, width) → (batch, out channel, height', width')."""
         value = self.norm(self.cheap(x))
-        if self.fits or (self.training and bool(self.done > 0) and bool(self.goal < 1)):
-            self._raise_threshold(value.detach(), 1.0 if self.fits or not self.edge else _FOLLOWS)
-        m = torch.relu(value - self.threshold) / self.size
+        threshold, size = self.threshold, self.size
+        if (self.fits or self.training) and self.goal < 1:
+            threshold, size = self._measure(value.detach())
+        m = torch.relu(value - threshold) / size
+        m = m if self.effect == 1 else 1 - self.effect + self.effect * m
         pixels = (m.detach() != 0).flatten(1).sum(1).double() / m[0].numel()
         macs = pixels * self.dense_macs + self.cheap_macs
         self.work = Work(macs, macs)
         return self.conv(x) * m
 
-    def _raise_threshold(self, value: Tensor, weight: float) -> None:
-        """Move `edge`, `threshold` and `size` by `weight` of the way to what these values ask for."""
-        least = max(1, min(value.numel(), round(float(1 - self.goal) * value.numel())))
-        self.edge.lerp_(value.flatten().kthvalue(least).values, weight)
-        self.threshold.copy_(self.edge if self.fits else self.done * self.edge)
-        left = torch.relu(value - self.threshold)
-        self.size.lerp_(left.sum() / (left > 0).sum().clamp(min=1), weight).clamp_(min=1e-6)
+    def _measure(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """t and s of these values; the running ones follow."""
+        last = max(1, min(value.numel(), round(float(1 - self.goal) * value.numel())))
+        # A little higher: where layers before wrote a constant, many pixels have the same value.
+        threshold = value.flatten().kthvalue(last).values + 1e-3 * value.std()
+        left = torch.relu(value - threshold)
+        size = (left.sum() / (left > 0).sum().clamp(min=1)).clamp(min=1e-6)
+        weight = 1.0 if self.fits else _FOLLOWS
+        self.threshold.lerp_(threshold, weight)
+        self.size.lerp_(size, weight)
+        return threshold, size
 
-    def skipped(self) -> DecidingMap:
+    def skipped(self) -> DecidingMap | None:
+        if self.effect < 1:
+            return None
         scale, shift = scale_and_shift(self.norm)
         weight = self.cheap.weight * (scale / self.size)[:, None, None, None]
         return DecidingMap(self.cheap, weight.detach(), ((shift - self.threshold) / self.size).detach())
