@@ -1,4 +1,4 @@
-"""The examples in docstrings run and print what they say; every public function has one."""
+"""The examples in docstrings run and print what they say; every public name has one."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ def test_the_examples_of_a_module_print_what_they_say(name: str) -> None:
     results = doctest.testmod(importlib.import_module(name), verbose=False)
     assert results.attempted > 0
     assert results.failed == 0
+
+
+def test_every_public_name_has_an_example() -> None:
+    names = [name for name in penstock.__all__ if name != "__version__"]
+    bare = [name for name in names if ">>>" not in (inspect.getdoc(getattr(penstock, name)) or "")]
+    assert bare == []
 
 
 @pytest.mark.parametrize("module", [penstock, penstock.datasets, penstock.zoo, penstock_runtime])

@@ -16,6 +16,13 @@ PenstockError
 └── MissingExtraError    an optional package that is not installed (also an ImportError)
 
 All but the last two are also ValueErrors, so that callers who know only Python can catch them.
+
+>>> import penstock as ps
+>>> try:
+...     ps.set_density(ps.zoo.pretrained("m_cifarnet-cifar10-any"), 1.5)
+... except ps.errors.DensityError as error:
+...     print(isinstance(error, ps.PenstockError), isinstance(error, ValueError))
+True True
 """
 
 from __future__ import annotations

@@ -19,7 +19,15 @@ from types import ModuleType
 
 
 class PenstockError(Exception):
-    """The root: catch this to catch everything that Penstock raises on purpose."""
+    """The root: catch this to catch everything that Penstock raises on purpose.
+
+    >>> import penstock_runtime
+    >>> try:
+    ...     penstock_runtime.load("nowhere.penstock")
+    ... except PenstockError as error:
+    ...     print(type(error).__name__)
+    FileError
+    """
 
 
 class DensityError(PenstockError, ValueError):

@@ -1,4 +1,10 @@
-"""CIFAR-10, Imagenette, image folders, the embedded sample; augmentation; the way into a network."""
+"""CIFAR-10, Imagenette, image folders, the embedded sample; augmentation; the way into a network.
+
+>>> import penstock as ps
+>>> rest, some = ps.datasets.hold_out(ps.datasets.sample(), 100)
+>>> len(rest), len(some), tuple(some.images.shape)
+(900, 100, (100, 3, 32, 32))
+"""
 
 from penstock.datasets.arrays import ImageArrays, hold_out
 from penstock.datasets.augment import Augment

@@ -31,6 +31,16 @@ class Budget:
 
     top1 and full_top1 (every layer at density 1) are in percent, on images that no choice saw. milliseconds
     are measured, for one image; macs are executed, mean over images.
+
+    >>> import penstock as ps
+    >>> _, few = ps.datasets.hold_out(ps.datasets.sample(), 8)
+    >>> gated = ps.zoo.pretrained("m_cifarnet-cifar10-any")
+    >>> budget = ps.fit_budget(gated, few, saving=2.0, rounds=0)
+    >>> budget.chosen_on, budget.reported_on
+    (4, 4)
+    >>> budget.apply(gated)
+    >>> gated.conv0.density == budget.densities["conv0"]
+    True
     """
 
     densities: dict[str, float]

@@ -31,6 +31,12 @@ class Thresholds:
 
     densities: the mean share of winners that each layer was fitted to; shares: what it has. macs: executed,
     mean over the images; saving: how many times fewer than without gates; most: the dearest image's MACs.
+
+    >>> import penstock as ps
+    >>> gated = ps.zoo.pretrained("m_cifarnet-cifar10-d50")
+    >>> found = ps.fit_thresholds(gated, ps.datasets.sample(), cap=0.7, images=16)
+    >>> found.images, found.cap, found.macs <= found.most
+    (16, 0.7, True)
     """
 
     thresholds: dict[str, float]
