@@ -26,11 +26,11 @@ void ConvBuffer::allocate_shared(std::size_t floats) {
   constexpr std::size_t kFewest = std::size_t{16} << 10, kBlock = 8 * kLargePage;
   const std::size_t bytes = (floats * sizeof(float) + 63) / 64 * 64;
 #if defined(__SANITIZE_ADDRESS__)
-  const bool alone = true;
+  constexpr bool kWatched = true;
 #else
-  const bool alone = bytes < kFewest || bytes >= kLargePage;
+  constexpr bool kWatched = false;
 #endif
-  if (alone) return allocate(floats);
+  if (kWatched || bytes < kFewest || bytes >= kLargePage) return allocate(floats);
   static std::mutex mutex;
   static std::weak_ptr<float> block;  // those who live in it keep it
   static std::size_t used;

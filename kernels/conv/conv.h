@@ -101,7 +101,8 @@ struct ConvAlgorithm : Algorithm {
   // Whether tasks may give the input bare, and whether they fetch the rows of `later`. Null: no.
   bool (*takes_bare)(const ConvPlan& plan);
   bool (*fetches_later)(const ConvPlan& plan);
-  // Makes what the task reads and planning has left for the first task that does. Null: nothing is left.
+  // Planning may leave some weights untransformed until a task reads them. This transforms what the task reads, if no task before it
+  // has. Null: planning leaves nothing.
   void (*complete)(const ConvPlan& plan, const ConvTask& task) = nullptr;
   Layout layout = Layout::planes;  // of its results
 };

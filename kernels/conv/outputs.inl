@@ -110,7 +110,8 @@ static void multiply_pixels(const OutputsArgs& a, const float* weights, const fl
   }
 }
 
-// Finishes `outs` outputs, a vector of the `wide` that `sums` has: [pixel][output] turns to lines of pixels, which go to their rows.
+// Finishes `outs` outputs, one vector of the `wide` outputs in `sums`: [pixel][output] is transposed to lines of pixels, which are
+// stored in their rows.
 static void finish_outputs(const OutputsArgs& a, const float* sums, int wide, int plane, int outs) {
   const ConvOutput& out = a.out;
   const int pixels = out.height * out.width;

@@ -49,7 +49,7 @@ struct WinogradPlan {
   int tile = 0;  // outputs of a tile along an axis: 2 or 4, or 0 when the layer does not use Winograd
   // What is kept besides the filters: nothing (filters), or transformed weights (positions, lines).
   WeightFormat kept = WeightFormat::filters;
-  // In that format. Lines are for lists with gaps, which a network may never see: the first task with one fills them in.
+  // In that format. Only lists with gaps read lines, and a network may never see one: the first task that does fills them in.
   mutable ConvBuffer weights;
   FirstUse lines;
   std::vector<float> zero_row;

@@ -2,8 +2,8 @@
 namespace penstock {
 namespace PENSTOCK_ISA {
 
-// Rows of planned weights that one pass fetches. One is enough for panels of 6, and two at a time are slower; with AVX-512
-// there are half as many passes for panels of 12.
+// Rows of planned weights that one pass prefetches. One is enough for panels of 6 outputs, and two are slower. Panels of 12 (AVX-512)
+// make half as many passes, so each has to prefetch two.
 constexpr int kRowsAhead = kWideVectors ? 2 : 1;
 
 // One position group of O outputs and V vectors of tiles, over all active inputs, for `groups` groups of tiles one after

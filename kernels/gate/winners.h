@@ -6,9 +6,11 @@
 
 namespace penstock {
 
-// Clamps the finite saliencies `g` of all channels to g >= 0, writes the k = `wanted` largest of them, ties to the lower index and
-// without those that are not above `threshold` (0 or more), to `list` in increasing order and their values to `gains`, and returns
-// how many there are. `keys` is scratch. All arrays have room for `channels` values.
+// Finds the winners of an image and returns how many there are: the `wanted` largest of the saliencies `g`, without those that are not
+// above `threshold` (0 or more). Of equal saliencies the one with the lower index wins.
+//
+// `g` holds a finite saliency for each channel, and is clamped to g >= 0 in place. `list` receives the winners in increasing order,
+// `gains` their saliencies. `keys` is scratch. All arrays have room for `channels` values.
 int choose_winners(const OpKernels& kernels, float* g, int channels, int wanted, float threshold, std::uint32_t* keys,
                    std::int32_t* list, float* gains);
 

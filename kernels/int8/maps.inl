@@ -308,6 +308,8 @@ PENSTOCK_INLINE void quantise_row(const float* from, int n, Quantised out, std::
   if (i < n) {
     float some[kLanes] = {};
     std::memcpy(some, from + i, sizeof(float) * static_cast<std::size_t>(n - i));
+    // Under the sanitizers GCC 12 warns that this copy may begin before the buffer (array-bounds, for AVX2). That would take an i below
+    // 0, and i counts up from 0.
     store_room(to + i, codes(load(some)), n - i);
   }
 }

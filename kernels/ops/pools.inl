@@ -164,8 +164,8 @@ static void pool_usual(const float* from, Planes in, float* to, Planes out, cons
   }
 }
 
-// Whether windows are the usual ones, and the last of them hold a value (size 3, whose columns are kept apart from what
-// is not one) or are full (size 2).
+// Whether pool_usual computes these windows. The last window of size 2 must lie inside the image. One of size 3 need only hold one value,
+// because pool_row leaves out the columns that are not values.
 static bool pools_usually(Planes in, Planes out, const PoolShape& s, int size) {
   const int pad = size == 3 ? 1 : 0, held = size == 3 ? 1 : 2;
   return s.kernel_h == size && s.kernel_w == size && s.stride_h == 2 && s.stride_w == 2 && s.pad_h == pad && s.pad_w == pad &&
