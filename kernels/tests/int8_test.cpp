@@ -65,8 +65,8 @@ Int8Shape random_shape() {
   s.input.halo = std::max(s.pad_h, s.pad_w) + between(0, 1);
   s.input.height = between(1, 14) + (s.kernel_h - 1) * s.dilation_h;
   s.input.width = between(1, 19) + (s.kernel_w - 1) * s.dilation_w;
-  s.output.height = (s.input.height + 2 * s.pad_h - (s.kernel_h - 1) * s.dilation_h - 1) / s.stride_h + 1;
-  s.output.width = (s.input.width + 2 * s.pad_w - (s.kernel_w - 1) * s.dilation_w - 1) / s.stride_w + 1;
+  s.output.height = conv_output_size(s.input.height, s.kernel_h, s.stride_h, s.pad_h, s.dilation_h);
+  s.output.width = conv_output_size(s.input.width, s.kernel_w, s.stride_w, s.pad_w, s.dilation_w);
   s.output.halo = between(0, 2);
   s.function = static_cast<Function>(between(0, 6));
   s.slope = 0.01f * static_cast<float>(between(0, 50));

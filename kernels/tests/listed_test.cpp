@@ -48,11 +48,8 @@ struct Case {
     };
     s.input = {side(out_h, s.stride_h, s.kernel_h, s.dilation_h, s.pad_h),
                side(out_w, s.stride_w, s.kernel_w, s.dilation_w, s.pad_w), halo};
-    const auto result = [](int in, int stride, int kernel, int dilation, int pad) {
-      return (in + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
-    };
-    s.output = {result(s.input.height, s.stride_h, s.kernel_h, s.dilation_h, s.pad_h),
-                result(s.input.width, s.stride_w, s.kernel_w, s.dilation_w, s.pad_w), 1};
+    s.output = {conv_output_size(s.input.height, s.kernel_h, s.stride_h, s.pad_h, s.dilation_h),
+                conv_output_size(s.input.width, s.kernel_w, s.stride_w, s.pad_w, s.dilation_w), 1};
     const int area = s.output.height * s.output.width;
     const int share = pick(1, 10);
     for (int i = 0; i < area; ++i)
