@@ -77,9 +77,8 @@ def test_whatever_pillow_stumbles_over_is_an_input_error(
     kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stumble(picture: object) -> None:
-        raise kind(
-            "signed integer is greater than maximum"
-        )  # as a TIFF with tiles of 2³² pixels makes it say
+        # What a TIFF with tiles of 2³² pixels makes it say.
+        raise kind("signed integer is greater than maximum")
 
     monkeypatch.setattr("penstock_runtime.images.check_pixels", stumble)
     with pytest.raises(InputError, match=f"cannot be read as an image.*{kind.__name__}"):

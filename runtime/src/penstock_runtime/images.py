@@ -56,9 +56,8 @@ def check_pixels(picture: Any) -> None:
     most = MOST_PIXELS // _WEBP_COPIES if picture.format == "WEBP" else MOST_PIXELS
     sizes = [picture.size]
     if picture.format == "TIFF" and all(tag in picture.tag_v2 for tag in _TILE_SIDES):
-        sizes.append(
-            tuple(picture.tag_v2[tag] for tag in _TILE_SIDES)
-        )  # a tile may be larger than the picture
+        # A tile may be larger than the picture.
+        sizes.append(tuple(picture.tag_v2[tag] for tag in _TILE_SIDES))
     for width, height in sizes:
         if width * height > most:
             raise ValueError(

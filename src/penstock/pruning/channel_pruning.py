@@ -106,9 +106,8 @@ def choose(gram: Tensor, moment: Tensor, count: int) -> list[int]:
     if not most > 0:
         raise PruningError("the layer's outputs do not depend on its inputs: there is nothing to choose by")
     least, beta = most, torch.zeros_like(moment)
-    alive = int(
-        (gram.diagonal() > 1e-12 * gram.diagonal().max()).sum()
-    )  # no λ ever keeps an input that is zero
+    # No λ ever keeps an input that is zero.
+    alive = int((gram.diagonal() > 1e-12 * gram.diagonal().max()).sum())
     for _ in range(_HALVINGS):
         if _left(beta) >= min(count, alive):
             break

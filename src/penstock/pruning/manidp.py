@@ -139,10 +139,8 @@ class ThresholdGate(SaliencyPredictor):
     def __deepcopy__(self, memo: dict[int, object]) -> ThresholdGate:
         twin = self.__class__.__new__(self.__class__)
         memo[id(self)] = twin
-        for (
-            key,
-            value,
-        ) in self.__dict__.items():  # what the last forward left is no leaf: torch will not copy it
+        # torch refuses to copy what the last forward has left, because it is no leaf.
+        for key, value in self.__dict__.items():
             twin.__dict__[key] = None if key in ("whole", "pooled") else deepcopy(value, memo)
         return twin
 

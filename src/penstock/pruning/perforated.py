@@ -157,14 +157,12 @@ class PerforatedConv(PixelLayer):
 
 def nearest_positions(mask: Tensor, draw: torch.Generator) -> Tensor:
     """(height · width,): for every position the nearest one in `mask`; ties are broken at random."""
-    places = torch.stack(torch.meshgrid(*(torch.arange(n) for n in mask.shape), indexing="ij"), -1).flatten(
-        0, 1
-    )
+    axes = [torch.arange(n) for n in mask.shape]
+    places = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, 1)
     computed = mask.flatten().nonzero().flatten()
     squared = (places[:, None] - places[computed][None]).square().sum(2).double()
-    lot = torch.rand(
-        squared.shape, generator=draw, dtype=torch.float64
-    )  # less than any difference of squares
+    # Half a lot is less than any difference of squares, so it decides between equal distances only.
+    lot = torch.rand(squared.shape, generator=draw, dtype=torch.float64)
     return computed[(squared + 0.5 * lot).argmin(1)]
 
 

@@ -56,10 +56,8 @@ class Removable:
         counts: dict[str, int] = {}
         for layer in self.layers:
             product = layer.product
-            outputs, inputs = (
-                product.outputs,
-                product.inputs // product.groups,
-            )  # inputs that one output reads
+            outputs = product.outputs
+            inputs = product.inputs // product.groups  # that one output reads
             if layer.name in self.ties.reads:
                 inputs = len(self.left(self.ties.reads[layer.name], gone))
             if self.outputs(layer.name):

@@ -9,12 +9,8 @@ from pathlib import Path
 from penstock.cli.reproductions.comparison import LARGE, Variant, comparison, timing_steps, tradeoff
 from penstock.cli.reproductions.plan import Reproduction, Setting, Step, evaluated
 
-_GATED = (
-    ("d100", 1.0, 0),
-    ("d70", 0.7, 0),
-    ("d60", 0.6, 0),
-    ("d60-again", 0.6, 1),
-)  # the last: seeds further
+# Name, density, and what is added to the seed.
+_GATED = (("d100", 1.0, 0), ("d70", 0.7, 0), ("d60", 0.6, 0), ("d60-again", 0.6, 1))
 _SLIMMED = 1.21
 _ANY = "resnet18-any"
 _ANY_AT = (1.0, 0.7, 0.6, 0.5)

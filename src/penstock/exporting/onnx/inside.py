@@ -93,9 +93,7 @@ def trace_with_sizes(module: nn.Module, shapes: list[tuple[int, ...]]) -> fx.Gra
     try:
         with torch.no_grad():
             graph = tracer.trace(root)
-    except (
-        Exception
-    ):  # whatever a user's forward raises on a proxy: it cannot be looked into, and that is all
+    except Exception:  # whatever a user's forward raises on a proxy: it cannot be looked into
         return None
     for node in graph.nodes:
         node.meta.pop(_CONTENT, None)
