@@ -4,18 +4,20 @@ static void add_row(const std::int8_t* __restrict row, int count, std::int32_t v
   for (int i = 0; i < count; ++i) totals[i] += static_cast<std::uint32_t>(value * row[i]);
 }
 
-// Weights of the active outputs, [vector][pair of taps][2 words a lane, see pair_place]; zeros where the input is skipped.
-static void gather_depthwise(const Int8Run& run, std::uint8_t* to) {
-  const Int8Plan& plan = run.plan;
-  const int taps = plan.taps, pairs = (taps + 1) / 2, count = run.task.out_count;
-  std::int16_t* const words = reinterpret_cast<std::int16_t*>(to);
-  std::memset(words, 0, static_cast<std::size_t>((count + kLanes - 1) / kLanes * pairs) * kVectorBytes);
-  for (int p = 0; p < count; ++p) {
-    const int channel = run.task.out_list[p];
-    if (run.groups()[channel].in_count == 0) continue;
-    const std::int8_t* const from = plan.weights_of(channel);
-    std::int16_t* const target = words + static_cast<std::int64_t>(p / kLanes) * pairs * kLanes * 2;
-    for (int t = 0; t < taps; ++t) target[t / 2 * 2 * kLanes + pair_place(p % kLanes, t % 2)] = from[t * plan.row];
+// sums[i] = over the listed rows: row[i]. Words are summed for as long as they hold the sums.
+static void sum_rows(const std::int16_t* rows, std::ptrdiff_t pitch, const std::int32_t* list, int count, int first, int columns,
+                     int most, std::int32_t* sums) {
+  constexpr int kWords = 2 * kLanes;
+  static_assert(kWords <= kInt8RowSlack);
+  const int together = 32767 / most;
+  for (int i = 0; i < columns; i += kWords) {
+    std::int32_t total[kWords] = {};
+    for (int p0 = 0; p0 < count; p0 += together) {
+      Half words = Half{};
+      for (int p = p0; p < std::min(count, p0 + together); ++p) words += load<Half>(rows + (list[p] - first) * pitch + i);
+      for (int k = 0; k < kWords; ++k) total[k] += words[k];
+    }
+    std::memcpy(sums + i, total, sizeof total);
   }
 }
 
@@ -30,6 +32,22 @@ static const std::uint8_t* align_channels(const Int8Run& run, std::int64_t start
   for (std::int64_t i = 0; i < end - start; ++i, from += in_bytes)
     for (int p = 0; p < task.out_count; ++p) room[i * out_bytes + p] = places[p] < 0 ? std::uint8_t{0} : from[places[p]];
   return room;
+}
+
+#if !PENSTOCK_DEPTHWISE_QUADS
+// Weights of the active outputs, [vector][pair of taps][2 words a lane, see pair_place]; zeros where the input is skipped.
+static void gather_depthwise(const Int8Run& run, std::uint8_t* to) {
+  const Int8Plan& plan = run.plan;
+  const int taps = plan.taps, pairs = (taps + 1) / 2, count = run.task.out_count;
+  std::int16_t* const words = reinterpret_cast<std::int16_t*>(to);
+  const std::int32_t* const places = reinterpret_cast<const std::int32_t*>(run.scratch + run.lay.places);
+  std::memset(words, 0, static_cast<std::size_t>((count + kLanes - 1) / kLanes * pairs) * kVectorBytes);
+  for (int p = 0; p < count; ++p) {
+    if (places[p] < 0) continue;
+    const std::int8_t* const from = plan.weights_of(run.task.out_list[p]);
+    std::int16_t* const target = words + static_cast<std::int64_t>(p / kLanes) * pairs * kLanes * 2;
+    for (int t = 0; t < taps; ++t) target[t / 2 * 2 * kLanes + pair_place(p % kLanes, t % 2)] = from[t * plan.row];
+  }
 }
 
 static void depthwise(const Int8Run& run, int unit, int member) {
@@ -84,3 +102,4 @@ static void depthwise(const Int8Run& run, int unit, int member) {
       }
   }
 }
+#endif

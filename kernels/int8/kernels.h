@@ -47,11 +47,27 @@ struct Int8Finish {
   Function function;
 };
 
+// How the taps of a depthwise kernel are multiplied four by four: four rows of a column together, and of a single row that is left four
+// columns. The codes of four taps are brought together once for each column of the input, and every output that has one of the uses
+// there reads them.
+struct DepthwiseTaps {
+  struct Stream {
+    int row[4], column[4];  // where its codes lie beside the column
+  };
+  struct Use {
+    int stream, column;  // beside the output's first column
+  };
+  std::vector<Stream> streams;
+  std::vector<Use> uses;
+  int span = 0;                      // columns from the first to the last use
+  std::vector<std::int8_t> weights;  // [channel][use][4]
+};
+
 // Offsets into the scratch, in bytes.
 struct Int8Scratch {
-  std::size_t groups, masks, starts, places, mul, add, init, totals, weights;      // shared
-  std::size_t thread, thread_size;                                                 // one area for each thread:
-  std::size_t sums, rows, panel, pixels, sources, targets, transformed, products;  // relative to it
+  std::size_t groups, masks, starts, places, mul, add, init, totals, tap_totals, weights;   // shared
+  std::size_t thread, thread_size;                                                          // one area for each thread:
+  std::size_t sums, rows, panel, pixels, sources, targets, transformed, products, columns;  // relative to it
   std::size_t total;
   int vectors;    // of outputs, over all groups
   int unit_rows;  // direct and depthwise: output rows of a unit; Winograd: tiles
@@ -95,7 +111,11 @@ struct Int8Plan {
   std::size_t packed_bytes = 0;
   FirstUse first_use;
   std::vector<float> scales, bias;
-  std::vector<std::int32_t> tap_sums;  // [input][out channel], where the input's zero point is not 0
+  // Where the input's zero point is not 0: [input][tap_pitch], the sum of the taps of each output's weights; and by output over inputs.
+  std::vector<std::int16_t> tap_sums;
+  std::vector<std::int32_t> all_tap_sums;
+  int tap_pitch = 0;
+  DepthwiseTaps depthwise;  // of a depthwise layer, if the set multiplies four taps at a time
   std::int64_t bytes = 0;
 
   const std::int8_t* weights_of(int group) const {
@@ -202,6 +222,10 @@ struct Int8Kernels {
   void (*winograd)(const Int8Run& run, int unit, int member);
   void (*depthwise)(const Int8Run& run, int unit, int member);
   void (*gather_depthwise)(const Int8Run& run, std::uint8_t* to);
+  bool depthwise_quads;  // whether depthwise() takes four taps at a time (DepthwiseTaps)
+  // sums[i] = over the listed rows, less `first`: row[i], of `columns` columns or a few more. No word passes `most`.
+  void (*sum_rows)(const std::int16_t* rows, std::ptrdiff_t pitch, const std::int32_t* list, int count, int first, int columns,
+                   int most, std::int32_t* sums);
   // totals[i] += value * row[i], modulo 2^32.
   void (*add_row)(const std::int8_t* row, int count, std::int32_t value, std::uint32_t* totals);
   MapKernels maps;
@@ -237,6 +261,13 @@ inline bool has_far_filters(const Int8Plan& plan) {
 bool is_depthwise(const Int8Plan& plan);
 
 constexpr int kInt8MostTaps = 256;
+static_assert(127 * kInt8MostTaps < 1 << 15);  // tap_sums are words
+constexpr int kInt8RowSlack = 64;              // columns that sum_rows may pass the last one by
+
+// Depthwise layers four taps at a time: the columns whose codes are brought together before they are multiplied, and the bytes of a
+// column, or of a use's weights.
+constexpr int kDepthwiseColumns = 64, kDepthwiseBytes = 256;
+DepthwiseTaps plan_depthwise(const Int8Shape& shape, const std::int8_t* weights);
 
 // low, high and what else follows from the function and the scale of the result.
 void set_limits(Int8Finish& finish, Function function, float slope, Quantised out);

@@ -50,7 +50,8 @@ Int8Scratch lay_out_as(const Int8Plan& plan, const Int8Algorithm* algorithm, int
   lay.mul = room.take(4 * lanes);
   lay.add = room.take(4 * lanes);
   lay.init = room.take(4 * lanes);
-  lay.totals = room.take(plan.taps == 1 ? 4 * static_cast<std::size_t>(plan.row) : 0);
+  lay.totals = room.take(plan.taps == 1 || s.in.zero != 0 ? 4 * static_cast<std::size_t>(s.out_channels + kInt8RowSlack) : 0);
+  lay.tap_totals = room.take(s.in.zero != 0 ? 4 * static_cast<std::size_t>(s.out_channels + kInt8RowSlack) : 0);
   lay.weights = room.take(weights == Int8Weights::gathered ? algorithm->weight_bytes(plan, in_count, lay.vectors) : 0);
   lay.thread = room.taken();
   lay.sums = room.take(4 * lanes) - lay.thread;

@@ -35,4 +35,11 @@ constexpr int kMostTaps = kInt8MostTaps;
 #define PENSTOCK_STREAMS 1
 #endif
 
+// Whether depthwise layers take four taps at a time (depthwise_quads.inl).
+#if defined(PENSTOCK_VEC_VNNI)
+#define PENSTOCK_DEPTHWISE_QUADS 1
+#else
+#define PENSTOCK_DEPTHWISE_QUADS 0
+#endif
+
 PENSTOCK_INLINE int round_words(int count) { return (count + 2 * kLanes - 1) / (2 * kLanes) * (2 * kLanes); }

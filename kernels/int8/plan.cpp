@@ -163,13 +163,18 @@ Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Tuning& tuning, con
   const std::int64_t group_to = static_cast<std::int64_t>(plan.inputs) * plan.taps * plan.row;
   for (int g = 0; g < s.groups; ++g) order_weights(weights + g * group_from, out, places, plan.row, to + g * group_to);
   if (s.in.zero != 0) {
-    plan.tap_sums.resize(static_cast<std::size_t>(in) * static_cast<std::size_t>(s.out_channels));
+    plan.tap_pitch = (s.out_channels + 31) / 32 * 32;
+    plan.tap_sums.resize(static_cast<std::size_t>(in) * static_cast<std::size_t>(plan.tap_pitch) + kInt8RowSlack);
+    plan.all_tap_sums.resize(static_cast<std::size_t>(s.out_channels));
     for (std::int64_t o = 0; o < s.out_channels; ++o)
       for (std::int64_t c = 0; c < in; ++c) {
         const std::int8_t* const filter = weights + (o * in + c) * area;
-        plan.tap_sums[static_cast<std::size_t>(c * s.out_channels + o)] = std::accumulate(filter, filter + area, 0);
+        const int sum = std::accumulate(filter, filter + area, 0);
+        plan.tap_sums[static_cast<std::size_t>(c * plan.tap_pitch + o)] = static_cast<std::int16_t>(sum);
+        plan.all_tap_sums[static_cast<std::size_t>(o)] += sum;
       }
   }
+  if (kernels.depthwise_quads && is_depthwise(plan)) plan.depthwise = plan_depthwise(s, weights);
   plan.scales.assign(scales, scales + s.out_channels);
   if (bias) plan.bias.assign(bias, bias + s.out_channels);
   else plan.bias.assign(static_cast<std::size_t>(s.out_channels), 0.0f);

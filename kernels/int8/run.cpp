@@ -43,6 +43,7 @@ void fill_groups(const Int8Run& run) {
   const Int8Kernels& k = *plan.kernels;
   const int in = plan.shape.in_channels / plan.shape.groups, out = plan.shape.out_channels / plan.shape.groups;
   Int8Group* const groups = reinterpret_cast<Int8Group*>(run.scratch + run.lay.groups);
+  if (task.algorithm->mixes_groups) return make_places(task, reinterpret_cast<std::int32_t*>(run.scratch + run.lay.places));
   const int blocks = plan.row / 16;
   std::int64_t bytes = 0;
   int i = 0, o = 0, vector = 0;
@@ -58,14 +59,12 @@ void fill_groups(const Int8Run& run) {
     group.weights = bytes;
     const int vectors = (group.out_count + k.lanes - 1) / k.lanes;
     vector += vectors;
-    if (task.algorithm->mixes_groups) continue;
     bytes += static_cast<std::int64_t>(task.algorithm->weight_bytes(plan, group.in_count, vectors));
     if (k.gather_panel) continue;  // permutes by windows of its own
     make_masks(task.out_list, group.out_begin, o, g * out, blocks,
                run.scratch + run.lay.masks + static_cast<std::size_t>(16 * blocks * g),
                reinterpret_cast<std::int32_t*>(run.scratch + run.lay.starts) + blocks * g);
   }
-  if (task.algorithm->mixes_groups) make_places(task, reinterpret_cast<std::int32_t*>(run.scratch + run.lay.places));
 }
 
 // Where output p of the list stands among the vectors of outputs.
@@ -86,13 +85,31 @@ const std::uint32_t* sum_constants(const Int8Run& run) {
   const Int8Plan& plan = run.plan;
   const Int8Task& task = run.task;
   std::uint32_t* const totals = reinterpret_cast<std::uint32_t*>(run.scratch + run.lay.totals);
-  std::memset(totals, 0, 4 * static_cast<std::size_t>(plan.row));
+  std::memset(totals, 0, 4 * static_cast<std::size_t>(plan.shape.out_channels));
   for (int c = 0, p = 0; c < plan.shape.in_channels; ++c) {
     const bool stored = p < task.in_count && task.in_list[p] == c;
     p += stored;
     const int value = stored ? 0 : static_cast<int>(task.constants[c]);
     if (value != 0)
       plan.kernels->add_row(plan.weights_of(0) + static_cast<std::int64_t>(c) * plan.row, plan.shape.out_channels, value, totals);
+  }
+  return totals;
+}
+
+// Of every output that is computed, the sum of its weights over the listed inputs and all taps.
+const std::int32_t* sum_taps(const Int8Run& run) {
+  const Int8Plan& plan = run.plan;
+  const Int8Task& task = run.task;
+  const Int8Shape& s = plan.shape;
+  // An output of a mixed group has one input; where that is not stored, every weight is 0.
+  if (task.in_count == s.in_channels || task.algorithm->mixes_groups) return plan.all_tap_sums.data();
+  std::int32_t* const totals = reinterpret_cast<std::int32_t*>(run.scratch + run.lay.tap_totals);
+  const int in = s.in_channels / s.groups, out = s.out_channels / s.groups;
+  for (int g = 0; g < s.groups; ++g) {
+    const Int8Group& group = run.groups()[g];
+    if (group.out_count > 0)
+      plan.kernels->sum_rows(plan.tap_sums.data() + g * out, plan.tap_pitch, task.in_list + group.in_begin, group.in_count, g * in,
+                             out, 127 * s.kernel_h * s.kernel_w, totals + g * out);
   }
   return totals;
 }
@@ -112,9 +129,10 @@ void fill_factors(const Int8Run& run) {
   set_limits(f, s.function, s.slope, s.out);
   const bool curved = s.function == Function::silu || s.function == Function::gelu || s.function == Function::hardswish;
   const float* const bias = task.bias ? task.bias : plan.bias.data();
-  const int out = s.out_channels / s.groups;
-  const int in = s.in_channels / s.groups;
   const std::uint32_t* const constants = task.constants ? sum_constants(run) : nullptr;
+  const std::int32_t* const taps = s.in.zero != 0 ? sum_taps(run) : nullptr;
+  const std::int32_t* const places =
+      task.algorithm->mixes_groups ? reinterpret_cast<const std::int32_t*>(run.scratch + run.lay.places) : nullptr;
   each_output(run, [&](int p, int lane) {
     const int o = task.out_list[p];
     float k = plan.scales[static_cast<std::size_t>(o)], b = bias[o];
@@ -125,13 +143,9 @@ void fill_factors(const Int8Run& run) {
     mul[lane] = curved ? k : k * f.inverse;
     add[lane] = curved ? b : b * f.inverse;
     if (constants) init[lane] = static_cast<std::int32_t>(constants[o]);
-    if (s.in.zero == 0) return;
-    const Int8Group& group = run.groups()[o / out];
-    std::int32_t total = 0;
-    for (int i = group.in_begin; i < group.in_begin + group.in_count; ++i)
-      total += plan.tap_sums[static_cast<std::size_t>(task.in_list[i] % in) * static_cast<std::size_t>(s.out_channels) +
-                             static_cast<std::size_t>(o)];
-    init[lane] = static_cast<std::int32_t>(static_cast<std::uint32_t>(init[lane]) - static_cast<std::uint32_t>(s.in.zero * total));
+    if (taps == nullptr || (places && places[p] < 0)) return;
+    init[lane] =
+        static_cast<std::int32_t>(static_cast<std::uint32_t>(init[lane]) - static_cast<std::uint32_t>(s.in.zero * taps[o]));
   });
 }
 

@@ -13,6 +13,8 @@ namespace PENSTOCK_ISA {
 #include "int8/direct.inl"
 #include "int8/winograd.inl"
 #include "int8/depthwise.inl"
+//
+#include "int8/depthwise_quads.inl"
 #include "int8/maps.inl"
 
 static const Int8Kernels kTable = {PENSTOCK_TEXT(PENSTOCK_ISA),
@@ -27,6 +29,8 @@ static const Int8Kernels kTable = {PENSTOCK_TEXT(PENSTOCK_ISA),
                                    winograd,
                                    depthwise,
                                    gather_depthwise,
+                                   PENSTOCK_DEPTHWISE_QUADS != 0,
+                                   sum_rows,
                                    add_row,
                                    {combine, pool_codes, sum_codes, import_codes, codes_to_floats, floats_to_codes}};
 
