@@ -112,10 +112,16 @@ static void finish_taps(const Int8Finish& f, DepthwiseBlock& block, const std::i
 using FinishTaps = void (*)(const Int8Finish&, DepthwiseBlock&, const std::int32_t*, int, std::uint8_t*, std::ptrdiff_t,
                             std::uint64_t);
 static FinishTaps finish_taps_of(const Int8Finish& f) {
+  switch (f.function) {
+    case Function::silu: return finish_taps<Ending::silu, false>;
+    case Function::gelu: return finish_taps<Ending::gelu, false>;
+    case Function::hardswish: return finish_taps<Ending::hardswish, false>;
+    case Function::leaky_relu: return finish_taps<Ending::leaky, false>;
+    default: break;
+  }
   switch (ending_of(f)) {
     case Ending::rectified: return f.stays_whole ? finish_taps<Ending::rectified, true> : finish_taps<Ending::rectified, false>;
-    case Ending::clamped: return f.stays_whole ? finish_taps<Ending::clamped, true> : finish_taps<Ending::clamped, false>;
-    default: return finish_taps<Ending::shaped, false>;
+    default: return f.stays_whole ? finish_taps<Ending::clamped, true> : finish_taps<Ending::clamped, false>;
   }
 }
 

@@ -11,8 +11,15 @@ PENSTOCK_INLINE Vec curve(Function f, Vec v) {
 }
 
 // What the function needs besides the clamp to [low, high]: `clamped` nothing, `rectified` nothing either, and no code is below the
-// zero point, `shaped` a formula of its own.
-enum class Ending { rectified, clamped, shaped };
+// zero point, `shaped` a formula of its own, and the others one that is known when compiling.
+enum class Ending { rectified, clamped, shaped, silu, gelu, hardswish, leaky };
+
+constexpr Function function_of(Ending ending) {
+  return ending == Ending::silu        ? Function::silu
+         : ending == Ending::gelu      ? Function::gelu
+         : ending == Ending::hardswish ? Function::hardswish
+                                       : Function::leaky_relu;
+}
 
 PENSTOCK_INLINE Ending ending_of(const Int8Finish& f) {
   const bool clamp = f.function == Function::none || f.function == Function::relu || f.function == Function::relu6;
@@ -22,9 +29,10 @@ PENSTOCK_INLINE Ending ending_of(const Int8Finish& f) {
 // From y to q - zero, where q is its code.
 template <Ending kEnding>
 PENSTOCK_INLINE Int quantise(const Int8Finish& f, Vec y) {
-  if constexpr (kEnding == Ending::shaped) {
-    if (f.function == Function::leaky_relu) y = choose((Int)(y < splat(0.0f)), y * splat(f.slope), y);
-    else y = curve(f.function, y) * splat(f.inverse);
+  if constexpr (kEnding >= Ending::shaped) {
+    const Function function = kEnding == Ending::shaped ? f.function : function_of(kEnding);
+    if (function == Function::leaky_relu) y = choose((Int)(y < splat(0.0f)), y * splat(f.slope), y);
+    else y = curve(function, y) * splat(f.inverse);
   }
   return to_whole(min(max(y, splat(f.low)), splat(f.high)));
 }
@@ -103,7 +111,14 @@ PENSTOCK_INLINE void add_words(const Half* totals, std::int32_t* sums) {
   }
 }
 
-// As finish_block below, for functions that are a clamp.
+// Rounded results of a convolution: those of a clamp may be clamped later, as words (stays_whole).
+template <Ending kEnding>
+PENSTOCK_INLINE Int round_result(const Int8Finish& f, Vec y) {
+  if constexpr (kEnding >= Ending::shaped) return quantise<kEnding>(f, y);
+  else return to_whole(y);
+}
+
+// As finish_block below, for functions that are known when compiling.
 template <Ending kEnding, bool kInit, int kVectors>
 static void finish_pixels(const Int8Finish& f, int vector, const std::int32_t* sums, int count, std::uint8_t* const* targets,
                           std::ptrdiff_t offset, int room) {
@@ -122,7 +137,7 @@ static void finish_pixels(const Int8Finish& f, int vector, const std::int32_t* s
       for (int j = 0; j < kVectors; ++j) {
         Int sum = load<Int>(sums + j * kLanes);
         if constexpr (kInit) sum += load<Int>(f.init + (vector + j) * kLanes);
-        whole[j] = to_whole(to_float(sum) * mul[j] + add[j]);
+        whole[j] = round_result<kEnding>(f, to_float(sum) * mul[j] + add[j]);
       }
       Half words[kPairs];
 #pragma GCC unroll 2
@@ -143,6 +158,25 @@ static FinishPixels finish_pixels_of(int vectors) {
 #endif
   return vectors == 2 ? finish_pixels<kEnding, kInit, 2> : finish_pixels<kEnding, kInit, 1>;
 }
+
+template <Ending kEnding>
+static FinishPixels finish_pixels_of(bool init, int vectors) {
+  return init ? finish_pixels_of<kEnding, true>(vectors) : finish_pixels_of<kEnding, false>(vectors);
+}
+
+// Null where results of a clamp may not stay whole numbers before it.
+static FinishPixels finish_pixels_of(const Int8Finish& f, int vectors) {
+  switch (f.function) {
+    case Function::silu: return finish_pixels_of<Ending::silu, true>(vectors);
+    case Function::gelu: return finish_pixels_of<Ending::gelu, true>(vectors);
+    case Function::hardswish: return finish_pixels_of<Ending::hardswish, true>(vectors);
+    case Function::leaky_relu: return finish_pixels_of<Ending::leaky, true>(vectors);
+    default: break;
+  }
+  if (!f.stays_whole) return nullptr;
+  return ending_of(f) == Ending::rectified ? finish_pixels_of<Ending::rectified>(f.has_init, vectors)
+                                           : finish_pixels_of<Ending::clamped>(f.has_init, vectors);
+}
 #endif
 
 // Finishes the sums [pixel][vector] of `vectors` vectors of outputs and stores them at targets[i] + offset, where a pixel has
@@ -150,14 +184,7 @@ static FinishPixels finish_pixels_of(int vectors) {
 PENSTOCK_INLINE void finish_block(const Int8Finish& f, int vector, int vectors, const std::int32_t* sums, int count,
                                   std::uint8_t* const* targets, std::ptrdiff_t offset, int room) {
 #if defined(PENSTOCK_VEC_AVX2) || defined(PENSTOCK_VEC_AVX512)
-  const Ending ending = ending_of(f);
-  if (ending != Ending::shaped && f.stays_whole) {
-    const FinishPixels run = ending == Ending::rectified ? (f.has_init ? finish_pixels_of<Ending::rectified, true>(vectors)
-                                                                       : finish_pixels_of<Ending::rectified, false>(vectors))
-                                                         : (f.has_init ? finish_pixels_of<Ending::clamped, true>(vectors)
-                                                                       : finish_pixels_of<Ending::clamped, false>(vectors));
-    return run(f, vector, sums, count, targets, offset, room);
-  }
+  if (const FinishPixels run = finish_pixels_of(f, vectors)) return run(f, vector, sums, count, targets, offset, room);
 #endif
   for (int j = 0; j < vectors; ++j)
     finish_vector(f, vector + j, sums + j * kLanes, vectors * kLanes, count, targets, offset + j * kLanes, room - j * kLanes);

@@ -77,24 +77,27 @@ struct Picked {
   }
 };
 
-// Sums of two maps without a shift, for functions that are a clamp: channels [p, p + kVectors * kLanes) of rows [y0, y1).
-template <Ending kEnding, int kVectors>
+// Sums of two maps, or a map times factors, without a shift, for functions that are a clamp: channels [p, p + kVectors * kLanes) of rows
+// [y0, y1).
+template <Ending kEnding, int kVectors, bool kTwo>
 static void add_maps(const Combination& c, const Int8Finish& f, int p, int y0, int y1) {
-  const Picked<kVectors> first(c.a, *c.spread_a, c.first, p), second(c.b, *c.spread_b, c.second, p);
+  const CodeMap& other = kTwo ? c.b : c.a;
+  const Picked<kVectors> first(c.a, *c.spread_a, c.first, p),
+      second(other, kTwo ? *c.spread_b : *c.spread_a, kTwo ? c.second : c.first, p);
   const WordEnding<kEnding> end(f);
   const int room = c.count - p;
   for (int y = y0; y < y1; ++y) {
     const auto row = [y](Planes shape, int bytes) {
       return (shape.origin() + static_cast<std::int64_t>(y) * shape.pitch()) * bytes;
     };
-    const std::uint8_t *a = c.a.data + row(c.a.shape, c.a.bytes), *b = c.b.data + row(c.b.shape, c.b.bytes);
+    const std::uint8_t *a = c.a.data + row(c.a.shape, c.a.bytes), *b = other.data + row(other.shape, other.bytes);
     std::uint8_t* to = c.to + row(c.shape, c.bytes) + p;
     for (int x0 = 0; x0 < c.shape.width; x0 += kWordPixels) {
       Half total = Half{};
-      for (int n = std::min(kWordPixels, c.shape.width - x0); n > 0; --n, a += c.a.bytes, b += c.b.bytes, to += c.bytes) {
+      for (int n = std::min(kWordPixels, c.shape.width - x0); n > 0; --n, a += c.a.bytes, b += other.bytes, to += c.bytes) {
         Int whole[2] = {};
 #pragma GCC unroll 2
-        for (int j = 0; j < kVectors; ++j) whole[j] = to_whole(first(a, j) + second(b, j));
+        for (int j = 0; j < kVectors; ++j) whole[j] = to_whole(kTwo ? first(a, j) + second(b, j) : first(a, j));
         const Half words = end(join_words(whole[0], whole[1]), total);
         store_words<kVectors>(to, &words, room);
       }
@@ -103,23 +106,24 @@ static void add_maps(const Combination& c, const Int8Finish& f, int p, int y0, i
   }
 }
 
-template <Ending kEnding>
+template <Ending kEnding, bool kTwo>
 static void add_all(const Combination& c, const Int8Finish& f, int y0, int y1) {
   // Some rows at a time, which stay in L1 while all channels pass.
   constexpr int kBytes = 8 << 10;
   const int rows = std::max(1, kBytes / (c.shape.pitch() * c.bytes));
   for (int y = y0; y < y1; y += rows)
     for (int p = 0; p < c.count; p += 2 * kLanes)
-      (c.count - p > kLanes ? add_maps<kEnding, 2> : add_maps<kEnding, 1>)(c, f, p, y, std::min(y1, y + rows));
+      (c.count - p > kLanes ? add_maps<kEnding, 2, kTwo> : add_maps<kEnding, 1, kTwo>)(c, f, p, y, std::min(y1, y + rows));
 }
 
 // Whether add_all() can compute it.
 static bool adds_maps(const Combination& c, const Int8Finish& f) {
-  if (c.b.data == nullptr || c.shift || ending_of(f) == Ending::shaped) return false;
+  const bool two = c.b.data != nullptr;
+  if (c.shift || ending_of(f) == Ending::shaped) return false;
   for (int block = 0; 16 * block < c.count; ++block)
-    if (c.spread_a->starts[block] < 0 || c.spread_b->starts[block] < 0) return false;
+    if (c.spread_a->starts[block] < 0 || (two && c.spread_b->starts[block] < 0)) return false;
   const BoundTerm terms[] = {{c.first, 255.0f}, {c.second, 255.0f}};
-  return stays_whole(terms, 2, (c.count + 15) / 16 * 16 / kLanes);
+  return stays_whole(terms, two ? 2 : 1, (c.count + 15) / 16 * 16 / kLanes);
 }
 #endif
 
@@ -128,7 +132,11 @@ static void combine(const Combination& c, int y0, int y1) {
   set_limits(f, c.function, c.slope, c.out);
   const Ending ending = ending_of(f);
 #if defined(PENSTOCK_VEC_AVX2) || defined(PENSTOCK_VEC_AVX512)
-  if (adds_maps(c, f)) return (ending == Ending::rectified ? add_all<Ending::rectified> : add_all<Ending::clamped>)(c, f, y0, y1);
+  if (adds_maps(c, f)) {
+    if (c.b.data)
+      return (ending == Ending::rectified ? add_all<Ending::rectified, true> : add_all<Ending::clamped, true>)(c, f, y0, y1);
+    return (ending == Ending::rectified ? add_all<Ending::rectified, false> : add_all<Ending::clamped, false>)(c, f, y0, y1);
+  }
 #endif
   switch (ending) {
     case Ending::rectified: return combine_as<Ending::rectified>(c, f, y0, y1);
@@ -216,22 +224,29 @@ static void pool_codes(const CodeMap& in, int count, const PoolShape& s, Pool ki
     }
 }
 
-// Sums of codes of channels [begin, end) whose zero point is 0, as words of up to 128 pixels.
+// Sums of codes of channels [begin, end), as words of up to 128 pixels. kSigned: the zero point is not 0.
+template <bool kSigned>
 static void sum_plain(const CodeMap& in, int begin, int end, CodeSums* sums) {
   constexpr int kWords = 2 * kLanes, kMostPixels = 128;
   for (int p = begin; p < end; p += kWords) {
-    std::int64_t total[kWords] = {};
+    std::int64_t total[kWords] = {}, sizes[kWords] = {};
     for (int y = 0; y < in.shape.height; ++y)
       for (int x0 = 0; x0 < in.shape.width; x0 += kMostPixels) {
         const std::uint8_t* at =
             in.data + (in.shape.origin() + static_cast<std::int64_t>(y) * in.shape.pitch() + x0) * in.bytes + p;
-        Half words = Half{};
-        for (int n = std::min(kMostPixels, in.shape.width - x0); n > 0; --n, at += in.bytes) words += widen_codes(at);
+        Half words = Half{}, size = Half{};
+        for (int n = std::min(kMostPixels, in.shape.width - x0); n > 0; --n, at += in.bytes) {
+          const Half v = kSigned ? widen_codes(at) - static_cast<std::int16_t>(in.zero) : widen_codes(at);
+          words += v;
+          if constexpr (kSigned) size += v > 0 ? v : -v;
+        }
         for (int i = 0; i < kWords; ++i) total[i] += words[i];
+        for (int i = 0; kSigned && i < kWords; ++i) sizes[i] += size[i];
       }
     for (int i = 0; i < kWords && p + i < end; ++i) {
       sums[p + i] = CodeSums{};
-      sums[p + i].sum = sums[p + i].magnitude = total[i];
+      sums[p + i].sum = total[i];
+      sums[p + i].magnitude = kSigned ? sizes[i] : total[i];
     }
   }
 }
@@ -265,7 +280,7 @@ static void sum_image(const CodeMap& in, CodeSums* sums) {
 
 static void sum_codes(const CodeMap& in, int begin, int end, bool only_sums, CodeSums* sums) {
   if (only_sums && in.bytes == 3 && begin == 0 && end == 3) return sum_image<3>(in, sums);
-  if (only_sums && in.zero == 0) return sum_plain(in, begin, end, sums);
+  if (only_sums) return (in.zero == 0 ? sum_plain<false> : sum_plain<true>)(in, begin, end, sums);
   for (int p = begin; p < end; p += kLanes) {
     CodeSums some[kLanes];
     for (int y = 0; y < in.shape.height; ++y) {

@@ -38,7 +38,7 @@ struct Case {
 
 Int8Shape random_shape() {
   Int8Shape s;
-  const int kind = between(0, 9);
+  const int drawn = between(0, 11), kind = drawn > 9 ? 7 : drawn;
   s.kernel_h = between(1, 4);
   s.kernel_w = between(1, 4);
   if (kind == 6) s.kernel_h = s.kernel_w = 1;
@@ -54,7 +54,12 @@ Int8Shape random_shape() {
     s.in_channels = between(200, 400);
     s.out_channels = between(150, 260);
   }
-  if (kind == 7) s.groups = s.out_channels = s.in_channels = between(5, 60);
+  const bool wide = kind == 7 && between(0, 2) == 0;  // more columns than a depthwise kernel brings together at a time
+  if (kind == 7) {
+    s.groups = s.out_channels = s.in_channels = between(0, 2) > 0 ? between(5, 60) : between(61, 200);
+    if (between(0, 1) == 0) s.kernel_h = s.kernel_w = 2 * between(1, 3) + 1;
+    if (between(0, 4) == 0) s.dilation_h = s.dilation_w = between(1, 12);
+  }
   if (kind == 8) {
     s.groups = between(2, 5);
     s.in_channels = s.groups * between(2, 20);
@@ -63,8 +68,8 @@ Int8Shape random_shape() {
   s.pad_h = between(0, s.kernel_h / 2);
   s.pad_w = between(0, s.kernel_w / 2);
   s.input.halo = std::max(s.pad_h, s.pad_w) + between(0, 1);
-  s.input.height = between(1, 14) + (s.kernel_h - 1) * s.dilation_h;
-  s.input.width = between(1, 19) + (s.kernel_w - 1) * s.dilation_w;
+  s.input.height = between(1, wide ? 3 : 14) + (s.kernel_h - 1) * s.dilation_h;
+  s.input.width = between(1, wide ? 150 : 19) + (s.kernel_w - 1) * s.dilation_w;
   s.output.height = conv_output_size(s.input.height, s.kernel_h, s.stride_h, s.pad_h, s.dilation_h);
   s.output.width = conv_output_size(s.input.width, s.kernel_w, s.stride_w, s.pad_w, s.dilation_w);
   s.output.halo = between(0, 2);
