@@ -14,9 +14,8 @@ class LanesAhead {
   LanesAhead(const LanesFetch& fetch, const LaterRows& later, int steps) : fetch_(fetch), later_(later) {
     std::int64_t lines = fetch.rows;
     if (fetch.pieces != nullptr) {
-      int pieces = 0;
-      for (int n = 0; n < fetch.piece_count; ++n) pieces += is_new(n);
-      lines *= std::int64_t{fetch.taps} * pieces * kPickLines;
+      find_pieces();
+      lines *= std::int64_t{fetch.taps} * piece_count_ * kPickLines;
     }
     lines += std::int64_t{later.count} * later.lines;
     const std::int64_t share = (lines + steps - 1) / steps;
@@ -42,21 +41,28 @@ class LanesAhead {
  private:
   static constexpr int kPickLines = (kPickSpan + kLineFloats - 1) / kLineFloats;
 
-  // Pieces of neighbouring vectors often lie in the same lines.
-  bool is_new(int n) const { return n == 0 || fetch_.pieces[n].from / kLineFloats != fetch_.pieces[n - 1].from / kLineFloats; }
+  // Pieces of neighbouring vectors often lie in the same lines. They are compared here, once for all rows.
+  void find_pieces() {
+    for (int n = 0; n < fetch_.piece_count && n < kMostPieces; ++n) {
+      const LanesPiece& piece = fetch_.pieces[n];
+      if (n > 0 && piece.from / kLineFloats == fetch_.pieces[n - 1].from / kLineFloats) continue;
+      from_[piece_count_] = fetch_.from + piece.from;
+      step_[piece_count_++] = piece.step;
+    }
+  }
 
   int add_row(int count) {
     const std::ptrdiff_t row = std::ptrdiff_t{tap_} * fetch_.tap_rows + fetch_.list[row_] - fetch_.in_base;
-    for (int n = 0; n < fetch_.piece_count && n < kMostPieces; ++n) {
-      if (!is_new(n)) continue;
-      const float* const from = fetch_.from + fetch_.pieces[n].from + row * fetch_.pieces[n].step;
-      for (int line = 0; line < kPickLines; ++line) lines_[count++] = from + line * kLineFloats;
+    const float** to = lines_ + count;
+    for (int n = 0; n < piece_count_; ++n) {
+      const float* const from = from_[n] + row * step_[n];
+      for (int line = 0; line < kPickLines; ++line) *to++ = from + line * kLineFloats;
     }
     if (++row_ == fetch_.rows) {
       row_ = 0;
       ++tap_;
     }
-    return count;
+    return count + piece_count_ * kPickLines;
   }
 
   int add_later(int count) {
@@ -73,6 +79,9 @@ class LanesAhead {
   const LanesFetch& fetch_;
   LaterRows later_;
   int share_, tap_ = 0, row_ = 0, line_ = 0;
+  int piece_count_ = 0;  // of those in lines of their own
+  const float* from_[kMostPieces];
+  std::ptrdiff_t step_[kMostPieces];
   const float* lines_[kTileLines + kMostPieces * kPickLines];
 };
 

@@ -217,15 +217,17 @@ static void multiply_group(const LanesArgs& a, const LanesPanel& panel, LanesTil
       t.tap_count = taps - tap < chunks.tap_step ? taps - tap : chunks.tap_step;
       t.run = run - i < chunks.in_step ? run - i : chunks.in_step;
       t.weights = weights + (static_cast<std::ptrdiff_t>(tap) * run + i) * wide;
-      int x = (strip.first + start) % out.width, y = strip.y + (strip.first + start) / out.width;
+      const int x = (strip.first + start) % out.width, y = strip.y + (strip.first + start) / out.width;
+      float* pixel = to + y * out.row + x * out.pixel;
+      int left = out.width - x;  // of this row
       for (int n = begin, first = start, next; n < end; ++n, first = next) {
         next = strip.begin_of(n + 1);
         const int pixels = next - first;
-        for (int p = 0; t.ends && p < pixels; ++p) {
-          t.to[p] = to + y * out.row + x * out.pixel;
-          if (++x == out.width) {
-            x = 0;
-            ++y;
+        for (int p = 0; t.ends && p < pixels; ++p, pixel += out.pixel) {
+          t.to[p] = pixel;
+          if (--left == 0) {
+            left = out.width;
+            pixel += out.row - out.width * out.pixel;
           }
         }
         t.input = strip.from + first * a.step + i;
