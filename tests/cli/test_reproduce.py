@@ -91,6 +91,10 @@ def test_a_failed_step_stops_it_and_the_next_run_goes_on_from_there(
     assert "done already: look at it" in captured.err
     assert json.loads(captured.out) == [{"kind": "dict"}]
     assert json.loads((out / "trial.json").read_text()) == [{"kind": "dict"}]
+    (out / "inspected.json").unlink()  # what a step made is gone: it is not done any more
+    assert main(words) == 0
+    assert "done already: look at it" not in capsys.readouterr().err
+    assert (out / "inspected.json").exists()
 
 
 def test_unknown_names_and_epochs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -149,12 +149,18 @@ def command(step: Step) -> str:
     return shlex.join(("penstock", *step.words))
 
 
+def is_there(step: Step, out: Path) -> bool:
+    """Whether what the step once made has not been taken away since."""
+    made = [Path(step.words[place + 1]) for place, word in enumerate(step.words) if word == "--out"]
+    return all(one.exists() for one in (*made, *([out / step.output] if step.output else ())))
+
+
 def run_step(step: Step, out: Path, aside: Console) -> bool:
     """Run one step unless it is done already; False if it failed (it has said why)."""
     from penstock.cli.main import main, run_command  # which know this command too
 
     done, failed = out / f"{step.file}.done", out / f"{step.file}.failed"
-    if done.exists() and done.read_text() == command(step):
+    if done.exists() and done.read_text() == command(step) and is_there(step, out):
         aside.print(f"done already: {step.name}")
         return True
     aside.print(f"{step.name}: {command(step)}")
