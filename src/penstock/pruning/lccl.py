@@ -105,8 +105,9 @@ class CheapMap(PixelLayer):
         """Meet a budget: this share of the pixels, from a map without effect on."""
         self.goal.fill_(share)
         self.effect.zero_()
-        nn.init.ones_(self.norm.weight)  # t and s take the shift and the scale out again
+        nn.init.ones_(self.norm.weight)
         nn.init.zeros_(self.norm.bias)
+        self.norm.requires_grad_(False)  # t and s take its shift and scale out again
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, in channel, height, width) → (batch, out channel, height', width')."""
