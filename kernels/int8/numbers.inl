@@ -35,6 +35,13 @@ constexpr int kMostTaps = kInt8MostTaps;
 #define PENSTOCK_STREAMS 1
 #endif
 
+// What transforms filters panel by panel (gather_windows.inl).
+#if defined(PENSTOCK_VEC_VNNI)
+#define PENSTOCK_GATHERS_PANELS gather_panel
+#else
+#define PENSTOCK_GATHERS_PANELS nullptr
+#endif
+
 // Whether depthwise layers take four taps at a time (depthwise_quads.inl).
 #if defined(PENSTOCK_VEC_VNNI)
 #define PENSTOCK_DEPTHWISE_QUADS 1

@@ -9,7 +9,13 @@ namespace PENSTOCK_ISA {
 #include "int8/numbers.inl"
 
 #include "int8/finish.inl"
+#if defined(PENSTOCK_VEC_VNNI)
+#include "int8/filters.inl"
+//
+#include "int8/gather_windows.inl"
+#else
 #include "int8/gather.inl"
+#endif
 #include "int8/direct.inl"
 #include "int8/winograd.inl"
 #include "int8/depthwise.inl"
@@ -24,7 +30,7 @@ static const Int8Kernels kTable = {PENSTOCK_TEXT(PENSTOCK_ISA),
                                    kGroup,
                                    PENSTOCK_STREAMS != 0,
                                    gather,
-                                   nullptr,
+                                   PENSTOCK_GATHERS_PANELS,
                                    direct,
                                    winograd,
                                    depthwise,

@@ -16,6 +16,7 @@
 #define PENSTOCK_ISA int8_avx512_vbmi
 #define PENSTOCK_AVX512 "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma"
 #define PENSTOCK_VEC_VNNI
+#define PENSTOCK_VEC_VBMI
 #include "machine/target_avx512.h"
 #include "machine/codes.h"
 
@@ -25,7 +26,7 @@ namespace PENSTOCK_ISA {
 //
 #include "int8/filters.inl"
 //
-#include "int8/gather_vbmi.inl"
+#include "int8/gather_windows.inl"
 }  // namespace PENSTOCK_ISA
 }  // namespace penstock
 #include "machine/target_end.h"
