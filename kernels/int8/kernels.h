@@ -218,6 +218,7 @@ struct Int8Kernels {
   void (*gather)(const Int8Run& run, int group, int begin, int end, bool with_transform, std::uint8_t* rows, std::uint8_t* to);
   // Pairs [begin, end) transformed to 36 positions, for one panel of outputs; null where the set has no such kernel.
   void (*gather_panel)(const Int8Run& run, int panel, int begin, int end, std::uint8_t* to);
+  bool permutes_bytes;  // gathers by byte permutations (VBMI); costs are fitted to the cores that do and those that do not
   void (*direct)(const Int8Run& run, int unit, int member);
   void (*winograd)(const Int8Run& run, int unit, int member);
   void (*depthwise)(const Int8Run& run, int unit, int member);

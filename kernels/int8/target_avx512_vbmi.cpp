@@ -40,6 +40,7 @@ const Int8Kernels& int8_kernels_avx512_vbmi() {
     Int8Kernels made = int8_kernels_avx512_vnni();
     made.name = "int8_avx512_vbmi";
     made.gather = int8_avx512_vbmi::gather;
+    made.permutes_bytes = true;
     made.gather_panel = int8_avx512_vbmi::gather_panel;
     return made;
   }();
