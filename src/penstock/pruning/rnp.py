@@ -84,7 +84,7 @@ class RuntimeNeuralPruning:
     def settle(self, network: nn.Module, data: Calibration, budget: Budget) -> None:
         """f with which the mean image costs what the budget says."""
         assert isinstance(network, RuntimePruned)
-        agent, saving = network.agent, network.lesson.saving
+        agent, saving = network.agent, budget.saving or network.lesson.saving
 
         def move(knob: float) -> None:
             agent.favour.fill_(_MOST_FAVOUR * (2 * knob - 1))
