@@ -161,7 +161,7 @@ def test_a_low_cost_layer_begins_as_the_convolution_and_skips_where_its_map_is_z
     layer.eval()
     layer.norm.running_var.fill_(1.0)
     layer.threshold.fill_(1.0)
-    layer.size.fill_(0.5)
+    layer.level.fill_(0.5)
     features = torch.randn(4, 6, 10, 10)
     out = layer(features)
     m = torch.relu(layer.norm(layer.cheap(features)) - 1.0) / 0.5
@@ -172,7 +172,7 @@ def test_a_low_cost_layer_begins_as_the_convolution_and_skips_where_its_map_is_z
     share = (m != 0).double().mean((1, 2, 3))
     torch.testing.assert_close(layer.work.authors, share * layer.dense_macs + 6 * 25)
     layer.threshold.fill_(0.0)
-    layer.size.fill_(1.0)
+    layer.level.fill_(1.0)
     layer.norm.weight.data.zero_()
     torch.testing.assert_close(layer(features), network.conv2(features))
 

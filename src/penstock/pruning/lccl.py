@@ -74,12 +74,12 @@ class LowCostLayers:
 
 class CheapMap(PixelLayer):
     """conv(x) · m. `goal`: the share of pixels to compute, 1: what the map says; `effect`: a;
-    `threshold` and `size`: t and s."""
+    `threshold` and `level`: t and s."""
 
     goal: Tensor
     effect: Tensor
     threshold: Tensor
-    size: Tensor
+    level: Tensor
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate.conv, candidate.dense_macs)
@@ -98,7 +98,7 @@ class CheapMap(PixelLayer):
         nn.init.constant_(self.norm.bias, 1.0)
         _, height, width = candidate.shape
         self.cheap_macs = self.cheap.weight.numel() * height * width
-        for name, start in (("goal", 1.0), ("effect", 1.0), ("threshold", 0.0), ("size", 1.0)):
+        for name, start in (("goal", 1.0), ("effect", 1.0), ("threshold", 0.0), ("level", 1.0)):
             self.register_buffer(name, torch.tensor(start).to(conv.weight))
 
     def start(self, share: float) -> None:
@@ -112,10 +112,10 @@ class CheapMap(PixelLayer):
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, in channel, height, width) → (batch, out channel, height', width')."""
         value = self.norm(self.cheap(x))
-        threshold, size = self.threshold, self.size
+        threshold, level = self.threshold, self.level
         if (self.fits or self.training) and self.goal < 1:
-            threshold, size = self._measure(value.detach())
-        m = torch.relu(value - threshold) / size
+            threshold, level = self._measure(value.detach())
+        m = torch.relu(value - threshold) / level
         m = m if self.effect == 1 else 1 - self.effect + self.effect * m
         pixels = (m.detach() != 0).flatten(1).sum(1).double() / m[0].numel()
         macs = pixels * self.dense_macs + self.cheap_macs
@@ -128,15 +128,15 @@ class CheapMap(PixelLayer):
         # A little higher: where layers before wrote a constant, many pixels have the same value.
         threshold = value.flatten().kthvalue(last).values + 1e-3 * value.std()
         left = torch.relu(value - threshold)
-        size = (left.sum() / (left > 0).sum().clamp(min=1)).clamp(min=1e-6)
+        level = (left.sum() / (left > 0).sum().clamp(min=1)).clamp(min=1e-6)
         weight = 1.0 if self.fits else _FOLLOWS
         self.threshold.lerp_(threshold, weight)
-        self.size.lerp_(size, weight)
-        return threshold, size
+        self.level.lerp_(level, weight)
+        return threshold, level
 
     def skipped(self) -> DecidingMap | None:
         if self.effect < 1:
             return None
         scale, shift = scale_and_shift(self.norm)
-        weight = self.cheap.weight * (scale / self.size)[:, None, None, None]
-        return DecidingMap(self.cheap, weight.detach(), ((shift - self.threshold) / self.size).detach())
+        weight = self.cheap.weight * (scale / self.level)[:, None, None, None]
+        return DecidingMap(self.cheap, weight.detach(), ((shift - self.threshold) / self.level).detach())
