@@ -60,7 +60,7 @@ double cost(const Int8Plan& plan, int in_count, int out_count) {
   const double far_filter = k.permutes_bytes ? 300.0 : 600.0;
   const double filters = made * pairs * vectors * (!permutes ? 90.0 : has_far_filters(plan) ? far_filter : 220.0);
   if (weights == Int8Weights::by_panel) return multiply + transforms + filters;
-  // Every unit reads all transformed filters: at 48 bytes a cycle if they fit in L2, at 10 or 16 if they do not.
+  // Every unit reads all transformed filters: at 48 bytes a cycle if they fit in L2, at 10 (16 where weights are permuted) if not.
   const double near = static_cast<double>(plan.tuning.int8_near_bytes);
   const double bytes = 36.0 * pairs * vectors * 4.0 * k.lanes;
   const double reading = units * (std::min(bytes, near) / 48.0 + std::max(0.0, bytes - near) / (permutes ? 16.0 : 10.0));

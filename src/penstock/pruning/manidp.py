@@ -2,8 +2,8 @@
 
     π_c(x)      = g_c(x) if g_c(x) > t, else 0        images differ in how many channels they use
     t           moves with the training: k = ⌈r · C⌉ channels have a mean g above it
-    sparsity    = λ₁ · mean over images of w_i ‖g(x_i)‖₁,  w_i = max(0, (½L̄ − L_i) / ½L̄): easy images use
-    less similarity  = λ₂ · Σ over layers of MSE(cos(g_i, g_j), cos(f_i, f_j)),  f: the layer's output, pooled
+    sparsity    = λ₁ · mean over images of w_i ‖g(x_i)‖₁,  w_i = max(0, (½L̄ − L_i) / ½L̄): easy images use less
+    similarity  = λ₂ · Σ over layers of MSE(cos(g_i, g_j), cos(f_i, f_j)),  f: the layer's output, pooled
 
 The authors let r fall along a cosine. An image then uses fewer channels than k, because not all of those with
 a large mean are large in it. So that the budget is met, here the mean share of channels that images use
