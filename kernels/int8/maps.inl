@@ -145,19 +145,6 @@ static void combine(const Combination& c, int y0, int y1) {
   }
 }
 
-// The part of a window that lies inside the image: rows [top, bottom), columns [left, right), every dilation apart.
-struct Inside {
-  int top, bottom, left, right;
-  static int first(int start, int step) { return start >= 0 ? start : start + (-start + step - 1) / step * step; }
-  Inside(const PoolShape& s, Planes image, int y, int x)
-      : top(first(y, s.dilation_h)),
-        bottom(std::min(image.height, y + (s.kernel_h - 1) * s.dilation_h + 1)),
-        left(first(x, s.dilation_w)),
-        right(std::min(image.width, x + (s.kernel_w - 1) * s.dilation_w + 1)) {}
-  static int steps(int begin, int end, int step) { return end > begin ? (end - begin + step - 1) / step : 0; }
-  int count(const PoolShape& s) const { return steps(top, bottom, s.dilation_h) * steps(left, right, s.dilation_w); }
-};
-
 // The first `count` of a vector's bytes.
 template <typename Bytes>
 PENSTOCK_INLINE void store_first(std::uint8_t* to, const Bytes& codes, int count) {
@@ -168,19 +155,19 @@ PENSTOCK_INLINE void store_first(std::uint8_t* to, const Bytes& codes, int count
 }
 
 // The largest codes of one window, a vector of channels at a time; the zero point's where no pixel lies inside the image.
-PENSTOCK_INLINE void largest_codes(const CodeMap& in, int count, const PoolShape& s, const Inside& inside, std::uint8_t* to,
+PENSTOCK_INLINE void largest_codes(const CodeMap& in, int count, const PoolShape& s, const PoolWindow& window, std::uint8_t* to,
                                    int bytes) {
-  const bool any = inside.bottom > inside.top && inside.right > inside.left;
   const std::ptrdiff_t down = static_cast<std::ptrdiff_t>(s.dilation_h) * in.shape.pitch() * in.bytes;
   const std::ptrdiff_t across = static_cast<std::ptrdiff_t>(s.dilation_w) * in.bytes;
   const std::uint8_t* const corner =
-      in.data + (in.shape.origin() + static_cast<std::int64_t>(inside.top) * in.shape.pitch() + inside.left) * in.bytes;
+      in.data +
+      (in.shape.origin() + static_cast<std::int64_t>(window.down.begin) * in.shape.pitch() + window.across.begin) * in.bytes;
   const auto largest = [&](auto most, int p) {
-    std::memset(&most, any ? 0 : in.zero, sizeof most);
+    std::memset(&most, window.empty() ? in.zero : 0, sizeof most);
     const std::uint8_t* row = corner + p;
-    for (int y = inside.top; y < inside.bottom; y += s.dilation_h, row += down) {
+    for (int y = window.down.begin; y < window.down.end; y += s.dilation_h, row += down) {
       const std::uint8_t* at = row;
-      for (int x = inside.left; x < inside.right; x += s.dilation_w, at += across)
+      for (int x = window.across.begin; x < window.across.end; x += s.dilation_w, at += across)
         most = larger_codes(load<decltype(most)>(at), most);
     }
     const int size = static_cast<int>(sizeof most);
@@ -196,26 +183,17 @@ static void pool_codes(const CodeMap& in, int count, const PoolShape& s, Pool ki
   for (int y = y0; y < y1; ++y)
     for (int x = 0; x < shape.width; ++x) {
       std::uint8_t* const target = to + (shape.origin() + static_cast<std::int64_t>(y) * shape.pitch() + x) * bytes;
-      const int top = y * s.stride_h - s.pad_h, left = x * s.stride_w - s.pad_w;
-      const Inside inside(s, in.shape, top, left);
+      const PoolWindow window = pool_window(s, in.shape.height, in.shape.width, y * s.stride_h - s.pad_h, x * s.stride_w - s.pad_w);
       if (kind == Pool::max) {
-        largest_codes(in, count, s, inside, target, bytes);
+        largest_codes(in, count, s, window, target, bytes);
         continue;
       }
-      int values = inside.count(s);
-      if (s.count_padding) {
-        // Padding counts as far as it was declared, not what ceil mode adds beyond it.
-        const int rows = std::min(top + s.kernel_h, in.shape.height + s.pad_h) - top,
-                  columns = std::min(left + s.kernel_w, in.shape.width + s.pad_w) - left;
-        values = rows * columns;
-      }
-      if (s.divisor > 0) values = s.divisor;
-      const float share = 1.0f / static_cast<float>(std::max(1, values));
+      const float share = 1.0f / static_cast<float>(std::max(1, window.divisor(s)));
       const Vec low = splat(static_cast<float>(-in.zero)), high = splat(static_cast<float>(255 - in.zero));
       for (int p = 0; p < count; p += kLanes) {
         Int sum = Int{};
-        for (int row = inside.top; row < inside.bottom; row += s.dilation_h)
-          for (int column = inside.left; column < inside.right; column += s.dilation_w)
+        for (int row = window.down.begin; row < window.down.end; row += s.dilation_h)
+          for (int column = window.across.begin; column < window.across.end; column += s.dilation_w)
             sum += load_codes(in.data +
                               (in.shape.origin() + static_cast<std::int64_t>(row) * in.shape.pitch() + column) * in.bytes + p) -
                    in.zero;

@@ -3,6 +3,8 @@
 
 #include "machine/curves.inl"
 
+#include "ops/window.inl"
+
 namespace penstock {
 namespace PENSTOCK_ISA {
 

@@ -98,31 +98,18 @@ static void combine_pixels(const PixelCombination& c, int row_begin, int row_end
 }
 
 static void pool_pixels(const PixelPool& s, int row_begin, int row_end) {
-  // Taps of a window from `start` on that lie in [0, size).
-  const auto first_inside = [](int start, int step) { return start >= 0 ? start : start + (-start + step - 1) / step * step; };
-  const auto steps = [](int begin, int end, int step) { return end > begin ? (end - begin + step - 1) / step : 0; };
   for (int oy = row_begin; oy < row_end; ++oy)
     for (int ox = 0; ox < s.to_width; ++ox) {
       float* const to = s.to + oy * s.to_row + ox * s.to_pixel;
-      const int y0 = oy * s.stride_h - s.pad_h, x0 = ox * s.stride_w - s.pad_w;
-      const int top = first_inside(y0, s.dilation_h), left = first_inside(x0, s.dilation_w);
-      const int reach_y = y0 + (s.kernel_h - 1) * s.dilation_h + 1, reach_x = x0 + (s.kernel_w - 1) * s.dilation_w + 1;
-      const int bottom = reach_y < s.height ? reach_y : s.height, right = reach_x < s.width ? reach_x : s.width;
-      int values = steps(top, bottom, s.dilation_h) * steps(left, right, s.dilation_w);
-      const bool none = values == 0;
-      if (s.count_padding) {
-        // Padding counts as far as it was declared, not what ceil mode adds beyond it.
-        const int low = y0 + s.kernel_h < s.height + s.pad_h ? y0 + s.kernel_h : s.height + s.pad_h;
-        const int far = x0 + s.kernel_w < s.width + s.pad_w ? x0 + s.kernel_w : s.width + s.pad_w;
-        values = (low - y0) * (far - x0);
-      }
-      if (s.divisor > 0) values = s.divisor;
+      const PoolWindow window = pool_window(s, s.height, s.width, oy * s.stride_h - s.pad_h, ox * s.stride_w - s.pad_w);
+      const bool none = window.empty();
+      const int values = window.divisor(s);
       const Vec count = splat(static_cast<float>(values > 0 ? values : 1));
       for (int v = 0; v < s.vectors; ++v) {
         Vec found = s.max && !none ? splat(-__builtin_inff()) : zero();
-        for (int y = top; y < bottom; y += s.dilation_h) {
-          const float* at = s.pixels + y * s.row + left * s.pixel + v * kLanes;
-          for (int x = left; x < right; x += s.dilation_w, at += s.dilation_w * s.pixel)
+        for (int y = window.down.begin; y < window.down.end; y += s.dilation_h) {
+          const float* at = s.pixels + y * s.row + window.across.begin * s.pixel + v * kLanes;
+          for (int x = window.across.begin; x < window.across.end; x += s.dilation_w, at += s.dilation_w * s.pixel)
             found = s.max ? maximum(found, load(at)) : found + load(at);
         }
         store(to + v * kLanes, s.max ? found : found / count);

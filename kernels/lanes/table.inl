@@ -12,6 +12,8 @@
 
 #include "lanes/depthwise.inl"
 
+#include "ops/window.inl"
+
 #include "lanes/maps.inl"
 
 namespace penstock {

@@ -4,29 +4,17 @@ namespace PENSTOCK_ISA {
 
 PENSTOCK_INLINE float pool_edge(const float* origin, std::ptrdiff_t pitch, int height, int width, int y0, int x0,
                                 const PoolShape& s, Pool kind) {
+  const PoolWindow window = pool_window(s, height, width, y0, x0);
   float best = -__builtin_inff(), sum = 0.0f;
-  int values = 0;
-  for (int i = 0; i < s.kernel_h; ++i) {
-    const int y = y0 + i * s.dilation_h;
-    if (y < 0 || y >= height) continue;
-    for (int j = 0; j < s.kernel_w; ++j) {
-      const int x = x0 + j * s.dilation_w;
-      if (x < 0 || x >= width) continue;
+  for (int y = window.down.begin; y < window.down.end; y += s.dilation_h)
+    for (int x = window.across.begin; x < window.across.end; x += s.dilation_w) {
       const float v = origin[y * pitch + x];
       best = maximum(v, best);
       sum += v;
-      ++values;
     }
-  }
-  if (kind == Pool::max) return values ? best : 0.0f;
-  if (s.divisor) return sum / static_cast<float>(s.divisor);
-  if (s.count_padding) {
-    // A window may hang over the padded edge (ceil mode); PyTorch counts up to that edge and no further.
-    const int bottom = y0 + s.kernel_h < height + s.pad_h ? y0 + s.kernel_h : height + s.pad_h;
-    const int right = x0 + s.kernel_w < width + s.pad_w ? x0 + s.kernel_w : width + s.pad_w;
-    values = (bottom - y0) * (right - x0);
-  }
-  return values ? sum / static_cast<float>(values) : 0.0f;
+  if (kind == Pool::max) return window.empty() ? 0.0f : best;
+  const int divisor = window.divisor(s);
+  return divisor ? sum / static_cast<float>(divisor) : 0.0f;
 }
 
 // Every other value of 2 * kLanes.
@@ -57,34 +45,28 @@ PENSTOCK_INLINE void pool_rows(const float* from, Planes in, float* to, Planes o
   int rows_before = -1;
   for (int oy = 0; oy < out.height; ++oy) {
     const int y0 = oy * s.stride_h - s.pad_h;
-    int i0 = 0, i1 = s.kernel_h;
-    while (i0 < i1 && y0 + i0 * s.dilation_h < 0) ++i0;
-    while (i1 > i0 && y0 + (i1 - 1) * s.dilation_h >= in.height) --i1;
+    const WindowSide down = window_side(y0, s.kernel_h, s.dilation_h, s.pad_h, in.height);
     float* const row = to + static_cast<std::ptrdiff_t>(oy) * out.pitch();
     if (!Max && !s.divisor) {
-      const int bottom = y0 + s.kernel_h < in.height + s.pad_h ? y0 + s.kernel_h : in.height + s.pad_h;
-      const int rows = s.count_padding ? bottom - y0 : i1 - i0;
+      const int rows = s.count_padding ? down.padded : down.values;
       for (int x = 0; rows != rows_before && x < out.width; ++x) {
-        int left = x * s.stride_w - s.pad_w, right = left + s.kernel_w;
-        const int edge = in.width + (s.count_padding ? s.pad_w : 0);
-        if (!s.count_padding && left < 0) left = 0;
-        if (right > edge) right = edge;
-        const int count = rows * (right - left);
+        const WindowSide across = window_side(x * s.stride_w - s.pad_w, s.kernel_w, s.dilation_w, s.pad_w, in.width);
+        const int count = PoolWindow{down, across}.divisor(s);
         shares[x] = count > 0 ? 1.0f / static_cast<float>(count) : 0.0f;
       }
       rows_before = rows;
     }
-    const float* line = from + (y0 + i0 * s.dilation_h) * static_cast<std::ptrdiff_t>(in.pitch());
+    const float* line = from + down.begin * static_cast<std::ptrdiff_t>(in.pitch());
     const std::ptrdiff_t step = static_cast<std::ptrdiff_t>(s.dilation_h) * in.pitch();
     const auto merge = [&](const float* p) {
       Vec value = load(p);
-      for (int i = i0 + 1; i < i1; ++i) {
+      for (int i = 1; i < down.values; ++i) {
         p += step;
         value = Max ? maximum(load(p), value) : value + load(p);
       }
       return value;
     };
-    if (i0 < i1) {
+    if (down.values > 0) {
       int x = 0;
       for (; x + kLanes <= in.width; x += kLanes) store(merged + s.pad_w + x, merge(line + x));
       // A plane has floats to spare after its last row, so the last vector may be read whole.

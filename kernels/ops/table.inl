@@ -7,6 +7,8 @@
 
 #include "ops/sums.inl"
 
+#include "ops/window.inl"
+
 #include "ops/pools.inl"
 
 #include "ops/pointwise.inl"
