@@ -24,7 +24,7 @@ from penstock.training.state import STATE_FILE, load_state
 RUNS = sorted((Path(__file__).parents[2] / "results").rglob(RECORD_FILE))
 OTHER = {
     "epochs": 3, "density": 0.4, "warmup": 0.3, "momentum": 0.5, "label_smoothing": 0.2, "distill": 0.9,
-    "density_schedule": "anneal", "anneal_to": 0.7, "cutout": 3, "image_sizes": "0:8,0.5:9",
+    "density_schedule": "anneal", "anneal_to": 0.7, "cutout": 3, "mixup": 0.2, "image_sizes": "0:8,0.5:9",
     "winograd": False,
 }  # fmt: skip
 

@@ -20,7 +20,7 @@ from penstock.training import Recipe, TrainingResult, train
 
 RECIPE = Recipe(epochs=4, batch_size=16, learning_rate=0.05, threads=1).replace(crop_padding=1)
 RICH = RECIPE.replace(
-    average=0.8, density=0.75, density_schedule="any", any_low=0.3, cutout=2, colour=0.1,
+    average=0.8, density=0.75, density_schedule="any", any_low=0.3, cutout=2, colour=0.1, mixup=0.4,
     freeze_norms_at=0.5, image_sizes="0:6,0.5:8", accumulate=2,
 )  # fmt: skip
 

@@ -82,10 +82,7 @@ class Loss(Choices):
 
     def __post_init__(self) -> None:
         check_shares(self, "loss", "label_smoothing", "distill")
-        if not _is_number(self.similarity) or not 0.0 <= self.similarity < float("inf"):
-            raise TrainingError(
-                f"recipe.loss.similarity: expected a number of at least 0, got {self.similarity!r}"
-            )
+        check_not_negative(self, "loss", "similarity")
         check_positive(self, "loss", "temperature")
 
 
@@ -122,10 +119,7 @@ class Gates(Choices):
     def __post_init__(self) -> None:
         check_density(self.any_low, "recipe.gates.any_low")
         check_shares(self, "gates", "anneal_from", "anneal_to", "any_full", "any_near", "choice_noise_until")
-        if not _is_number(self.choice_noise) or not 0.0 <= self.choice_noise < float("inf"):
-            raise TrainingError(
-                f"recipe.gates.choice_noise: expected a number of at least 0, got {self.choice_noise!r}"
-            )
+        check_not_negative(self, "gates", "choice_noise")
         if self.threshold_cap:
             check_density(self.threshold_cap, "recipe.gates.threshold_cap")
             if self.density_schedule in ("any", "own"):
@@ -182,11 +176,15 @@ class Augmentation(Choices):
     """Strength of random brightness, saturation and hue changes (the paper's; 0.1 is slight)."""
     smallest_area: float = 0.08
     """Of a photograph: the least share of its area that a random cut keeps; 0.35 suits short runs."""
+    mixup: float = 0.0
+    """Blend every image with another one of its batch, and the loss alike, by a share drawn from
+    Beta(mixup, mixup) in every step: 0.2 blends little, 1 anything between none and half; 0 is off."""
     image_sizes: str = ""
     """Smaller images early in the run, as "share:size,…"; "0:20,0.4:24,0.7:32" starts at 20×20."""
 
     def __post_init__(self) -> None:
         check_shares(self, "augmentation", "smallest_area")
+        check_not_negative(self, "augmentation", "mixup")
         self.sizes()
 
     def sizes(self) -> tuple[tuple[float, int], ...]:
@@ -244,6 +242,13 @@ def check_positive(choices: Choices, part: str, *names: str) -> None:
     for name, value in _values(choices, part, names):
         if not _is_number(value) or not 0.0 < value < float("inf"):
             raise TrainingError(f"{name}: expected a positive number, got {value!r}")
+
+
+def check_not_negative(choices: Choices, part: str, *names: str) -> None:
+    """Refuse what is not a finite number of at least 0."""
+    for name, value in _values(choices, part, names):
+        if not _is_number(value) or not 0.0 <= value < float("inf"):
+            raise TrainingError(f"{name}: expected a number of at least 0, got {value!r}")
 
 
 def _values(choices: Choices, part: str, names: tuple[str, ...]) -> list[tuple[str, Any]]:

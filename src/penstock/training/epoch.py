@@ -12,7 +12,7 @@ from torch import Tensor
 from penstock.datasets import Augment
 from penstock.datasets.protocol import Batch
 from penstock.gating import saliency_penalty, set_density, set_image_densities
-from penstock.training import schedules
+from penstock.training import mixup, schedules
 from penstock.training.finite import not_finite
 from penstock.training.lessons import teach
 from penstock.training.losses import count_hits, freeze_norms, is_finite, similarity, task_loss
@@ -100,9 +100,11 @@ def take_step(
     run.optimiser.zero_grad(set_to_none=True)
     part.skipped += batch.skipped
     own = densities[run.portions.own(images)]
+    own_share = mixup.draw_share(recipe.augmentation.mixup, recipe.seed, *where)
     pieces = run.portions.forwards(images, batch.skipped)
     for number, piece in enumerate(pieces):
         pixels, labels = (whole[piece].to(processes.device) for whole in batch[:2])
+        pixels = mixup.blend(pixels, own_share)
         x = run.prepare(pixels).contiguous(memory_format=run.layout)
         if run.drawn:
             # Norms with levels want the images of a level side by side; the images are shuffled anyway.
@@ -113,6 +115,9 @@ def take_step(
                 taught = teach(run.teacher, pixels, x, run.prepare, run.lessons)
             logits = run.forward(x)
         loss = task_loss(logits, labels, recipe.loss, taught)
+        if own_share < 1.0:
+            of_partners = task_loss(logits, mixup.partners(labels), recipe.loss, taught)
+            loss = own_share * loss + (1.0 - own_share) * of_partners
         if run.gated and recipe.loss.penalty:
             loss = loss + recipe.loss.penalty * saliency_penalty(run.network)
         if run.gated and recipe.loss.similarity:
