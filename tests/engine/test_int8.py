@@ -211,6 +211,7 @@ def test_a_dead_layer_is_named(plain: nn.Module) -> None:
         ({"precision": "int4"}, "got 'int4'"),
         ({"calibration": IMAGES}, 'the precision is "float32"'),
         ({"precision": "int8", "calibration": Ranges({}, 4)}, "made for another network"),
+        ({"precision": "int8", "calibration": IMAGES[:, :, 1:]}, "give images of the example's size"),
         ({"precision": "int8", "calibration": Ranges({"input": 1e30}, 4)}, "layer 'input_1'"),
     ],
 )
@@ -235,3 +236,10 @@ def test_keep_float_of_an_unknown_layer_is_refused(plain: nn.Module) -> None:
 def test_calibration_images_that_are_none_are_refused(plain: nn.Module, images: Tensor) -> None:
     with pytest.raises(InputError, match="calibration"):
         calibrate(plain, images)
+
+
+def test_a_calibration_that_overflows_names_the_step_and_nothing_else(plain: nn.Module) -> None:
+    with pytest.raises(InputError) as error:
+        calibrate(plain, torch.full_like(IMAGES, 1e38))
+    assert str(error.value).startswith("calibration: step ")
+    assert "torch" not in str(error.value)

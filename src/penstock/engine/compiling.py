@@ -52,7 +52,7 @@ def compile(
     """
     check_threads(threads)
     isa = chosen_isa()
-    ranges = _ranges(network, precision, calibration)
+    ranges = _ranges(network, example, precision, calibration)
     if keep_float and ranges is None:
         raise CompileError('keep_float belongs to precision="int8"')
     steps, program = build_program(network, example, ranges, keep_float)
@@ -87,7 +87,9 @@ def build_program(
     return steps, replace(program, precision="int8", float_steps=tuple(float_steps.items()))
 
 
-def _ranges(network: nn.Module, precision: str, calibration: Tensor | Ranges | None) -> Ranges | None:
+def _ranges(
+    network: nn.Module, example: Tensor, precision: str, calibration: Tensor | Ranges | None
+) -> Ranges | None:
     """The ranges of an int8 network; None for float32."""
     if precision == "float32":
         if calibration is not None:
@@ -101,7 +103,15 @@ def _ranges(network: nn.Module, precision: str, calibration: Tensor | Ranges | N
             'precision="int8" needs calibration images: calibration=images, a few hundred of the training '
             "set as one tensor, preprocessed; or write them into the checkpoint with penstock quantize"
         )
-    return given if isinstance(given, Ranges) else calibrate(network, given)
+    if isinstance(given, Ranges):
+        return given
+    if isinstance(given, Tensor) and given.ndim == 4 and given.shape[1:] != example.shape[1:]:
+        found, expected = tuple(given.shape[1:]), tuple(example.shape[1:])
+        raise CompileError(
+            f"calibration: images of shape {found}, and the example has {expected}; "
+            "give images of the example's size (or ranges of another one, by penstock.quantizing.calibrate)"
+        )
+    return calibrate(network, given)
 
 
 def _fit(steps: Network) -> Placement:

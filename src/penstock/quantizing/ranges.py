@@ -50,6 +50,7 @@ class Ranges:
 class _Recorder(fx.Interpreter):
     def __init__(self, traced: fx.GraphModule) -> None:
         super().__init__(traced, garbage_collect_values=True)
+        self.extra_traceback = False
         self.largest: dict[str, float] = {}
 
     def run_node(self, n: fx.Node) -> Any:
