@@ -5,9 +5,9 @@
         loss = criterion(network(images), labels)
     loss.backward()
 
-Gated layers compute through it; torch's own convolutions (and a ReLU that has been done already) are taken
-over where it fits. What it learns of a map in passing, the sums that the next gate needs, it keeps for itself
-until the ``with`` ends.
+Gated layers compute through it; torch's own convolutions and batch norms (and a ReLU that has been done
+already) are taken over where it fits. What it learns of a map in passing, the sums that the next gate needs,
+it keeps for itself until the ``with`` ends.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -26,6 +27,7 @@ from penstock.surgery.operators.activations import RELU
 from penstock.surgery.operators.layers import CONV
 from penstock.surgery.operators.moving import IDENTITY
 from penstock.surgery.operators.table import row_of_function
+from penstock.training.batch_norm import batch_norm
 from penstock.training.fused import FusedLayers, count_batch, fits, is_tracked
 from penstock.training.norm_gate import native_norm_gate
 from penstock.training.readers import layers_before_gated_ones, layers_before_relu
@@ -134,7 +136,7 @@ class FastLayers(FusedLayers):
 
 
 class _Functions(TorchFunctionMode):
-    """torch's own convolutions and ReLUs while the layers run."""
+    """torch's own convolutions, batch norms and ReLUs while the layers run."""
 
     def __init__(self, layers: FastLayers) -> None:
         super().__init__()
@@ -147,6 +149,8 @@ class _Functions(TorchFunctionMode):
         row = row_of_function(func)
         if row is CONV:
             return conv2d(*args, **kwargs)
+        if func is F.batch_norm:
+            return batch_norm(*args, **kwargs)
         if row is RELU and args and isinstance(args[0], PackedMap):
             return args[0] if args[0].clamped else func(args[0].whole, *args[1:], **kwargs)
         if row is RELU and args and type(args[0]) is Tensor and self.layers.is_clamped(args[0]):

@@ -28,3 +28,8 @@ atexit.register(_trainer.cache_clear)  # its threads end before the interpreter 
 def channels_last(x: Tensor) -> Any:
     """(n, c, h, w), channels last in memory → the same memory as an array (n, h, w, c)."""
     return x.detach().permute(0, 2, 3, 1).numpy()
+
+
+def rows_of(x: Tensor) -> Any:
+    """The same memory as an array."""
+    return x.detach().numpy()

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from penstock.gating import LevelNorm2d
-from penstock.training.native import channels_last, trainer
+from penstock.training.native import channels_last, rows_of, trainer
 from penstock.training.winner_norm import follow
 
 Norm = nn.BatchNorm2d | LevelNorm2d
@@ -47,7 +47,8 @@ class _NormGate(torch.autograd.Function):
             running = running_of(norm, row)
             if norm.training:
                 of_whom = None if won is None else won[part]
-                found = _batch_statistics(z[part], of_whom, norm, *running)
+                assert norm.momentum is not None
+                found = batch_statistics(z[part], of_whom, norm.momentum, norm.eps, *running)
             else:
                 found = frozen(norm, *running)
             mean[part], spread[part] = found
@@ -129,8 +130,8 @@ def running_of(norm: Norm, row: int | EllipsisType) -> tuple[Tensor, Tensor]:
     return norm.running_mean[row], norm.running_var[row]
 
 
-def _batch_statistics(
-    z: Tensor, won: Tensor | None, norm: Norm, mean: Tensor, variance: Tensor
+def batch_statistics(
+    z: Tensor, won: Tensor | None, momentum: float, eps: float, mean: Tensor, variance: Tensor
 ) -> tuple[Tensor, Tensor]:
     """μ and r of the batch, (c,) each; the running `mean` and `variance` take their part of them.
 
@@ -150,17 +151,12 @@ def _batch_statistics(
     centre = sums.sum(dim=0, dtype=torch.float64) / values
     spread = (squares.sum(dim=0, dtype=torch.float64) / values - centre.square()).clamp_min_(0)
     found = (pivot + centre).float()
-    assert norm.momentum is not None
-    follow(mean, variance, found, spread, images > 0, values, norm.momentum)
-    return found, (spread + norm.eps).rsqrt().float()
+    follow(mean, variance, found, spread, images > 0, values, momentum)
+    return found, (spread + eps).rsqrt().float()
 
 
 def frozen(norm: Norm, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     return mean, (variance + norm.eps).rsqrt()
-
-
-def rows_of(x: Tensor) -> Any:
-    return x.detach().numpy()
 
 
 def native_norm_gate(

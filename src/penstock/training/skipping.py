@@ -20,12 +20,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from penstock.gating import LevelNorm2d
-from penstock.training.native import channels_last, trainer
+from penstock.training.native import channels_last, rows_of, trainer
 from penstock.training.norm_gate import (
     Norm,
     frozen,
     groups_of,
-    rows_of,
     running_of,
     through_statistics,
 )
