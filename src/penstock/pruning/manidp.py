@@ -24,7 +24,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from penstock.errors import PruningError
 from penstock.gating import Arithmetic, SaliencyPredictor, gated_layers, winner_count
 from penstock.pruning.counting import density_for, gated_cost, image_densities, meet_saving, saving_at
 from penstock.pruning.protocol import Budget, Calibration, Skipping, reached
@@ -49,8 +48,6 @@ class ManifoldPruning:
     def prune(self, network: nn.Module, example: Tensor, budget: Budget) -> Skipping:
         """The network with gates that have thresholds, still at 0."""
         gated = add_gates(network, example)
-        if not any(True for _ in gated_layers(gated)):
-            raise PruningError(f"{type(network).__name__} has no convolution that can be gated")
         target = density_for(gated, example, budget)
         for _, layer in gated_layers(gated):
             layer.gate = ThresholdGate(layer.gate, target)
