@@ -30,6 +30,11 @@ def eval_mode(network: nn.Module) -> Iterator[None]:
             module.training = training
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Whether somebody watches or changes what goes in or comes out."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+
+
 @contextmanager
 def keep_densities(network: nn.Module) -> Iterator[None]:
     """Whatever densities are set meanwhile, every gated layer has its own again afterwards."""
