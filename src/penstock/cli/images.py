@@ -27,6 +27,7 @@ from penstock.datasets import (
     image_folder,
     preprocess_of,
 )
+from penstock.datasets.folder import class_folders
 from penstock.errors import DataError, InputError, LayerError, PenstockError
 
 _NAMES = ("sample", "cifar10", "imagenette")
@@ -66,12 +67,7 @@ def _find(name: str, training: bool, size: int) -> ImageArrays | ImageFolder | P
     if training:
         return image_folder(train, size)
     part = next((root / part for part in PARTS if (root / part).is_dir()), root)
-    return image_folder(part, size, classes=folder_classes(train))
-
-
-def folder_classes(train: Path) -> tuple[str, ...]:
-    """The names of the class folders below the training part, in order."""
-    return tuple(sorted(one.name for one in train.iterdir() if one.is_dir() and not one.name.startswith(".")))
+    return image_folder(part, size, classes=class_folders(train))
 
 
 def find_images(name: str, limit: int = 0, holdout: int = 0, size: int = 224) -> ImageArrays:

@@ -21,7 +21,7 @@ from penstock.surgery.network import keep_densities
 from penstock.training import evaluate
 
 
-def parse_densities(text: str) -> list[float]:
+def parse_densities(text: str, option: str = "--density") -> list[float]:
     """ "0.5,0.7" → [0.5, 0.7].
 
     >>> parse_densities("0.5, 1")
@@ -32,8 +32,8 @@ def parse_densities(text: str) -> list[float]:
         try:
             value = float(item)
         except ValueError:
-            raise DensityError(f"--density: expected numbers as in 0.5,0.7, got {item!r}") from None
-        values.append(check_density(value, "--density"))
+            raise DensityError(f"{option}: expected numbers as in 0.5,0.7, got {item!r}") from None
+        values.append(check_density(value, option))
     return values
 
 

@@ -1,14 +1,22 @@
-"""What `train` and `sweep` start from: the data that --data names, and a network with gates if need be."""
+"""What `train`, `sweep` and `prune` start from: the data that --data names, and MODEL, with gates if need be."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
-from penstock.cli.images import PARTS, ReadOptions, assume_preprocess, find_test_data, first_images
+from penstock.cli.images import (
+    PARTS,
+    ReadOptions,
+    assume_preprocess,
+    find_test_data,
+    first_images,
+    settle_preprocess,
+)
 from penstock.cli.models import find_model
-from penstock.cli.sources import remembered
+from penstock.cli.sources import Source, remembered
 from penstock.datasets import Images, cifar10, hold_out, image_folder, imagenette, preprocess_of, sample
 from penstock.errors import DataError
 from penstock.gating import is_gated
@@ -39,6 +47,17 @@ def find_data(name: str, holdout: int = 0, size: int = 224) -> tuple[Images, Ima
     if Path(name).is_dir():
         return _find_folders(Path(name), holdout, size)
     raise DataError(f"--data {name!r}: expected cifar10, imagenette, sample, or a folder that exists")
+
+
+def find_start(
+    model: str, source: Source, seed: int, reading: ReadOptions, quiet: bool = False
+) -> tuple[Images, Images, nn.Module]:
+    """(training images, test images, the network that MODEL names); new weights are drawn by `seed`."""
+    train_data, test_data = find_data(source.data, source.holdout, source.size)
+    torch.manual_seed(seed)
+    network = find_model(model, len(train_data.classes), reading)
+    settle_preprocess(network, model, train_data, reading, quiet=quiet)
+    return train_data, test_data, network
 
 
 def find_scored(model: str, data: str, size: int, holdout: int, limit: int) -> Images:

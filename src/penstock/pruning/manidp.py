@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from penstock.gating import Arithmetic, SaliencyPredictor, gated_layers, winner_count
+from penstock.gating.layer import copy_without_records
 from penstock.pruning.counting import density_for, gated_cost, image_densities, meet_saving, saving_at
 from penstock.pruning.protocol import Budget, Calibration, Skipping, reached
 from penstock.surgery import add_gates, explain
@@ -134,12 +135,7 @@ class ThresholdGate(SaliencyPredictor):
         self.threshold.copy_(level)
 
     def __deepcopy__(self, memo: dict[int, object]) -> ThresholdGate:
-        twin = self.__class__.__new__(self.__class__)
-        memo[id(self)] = twin
-        # torch refuses to copy what the last forward has left, because it is no leaf.
-        for key, value in self.__dict__.items():
-            twin.__dict__[key] = None if key in ("whole", "pooled") else deepcopy(value, memo)
-        return twin
+        return copy_without_records(self, memo, ("whole", "pooled"))
 
 
 def note_output(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:

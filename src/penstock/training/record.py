@@ -26,6 +26,7 @@ from torch import nn
 from penstock.datasets import Images
 from penstock.files import write_atomically
 from penstock.gating import gated_layers
+from penstock.native import processor_facts
 from penstock.training.recipe import Recipe
 
 RECORD_FILE = "run.toml"
@@ -69,7 +70,7 @@ def write_record(
             "data": _data("train", train_data) | ({} if test_data is None else _data("test", test_data)),
             "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
             "machine": {
-                "cpu": _cpu(),
+                "cpu": processor_facts().get("model name") or platform.processor() or platform.machine(),
                 "cores": os.cpu_count() or 0,
                 "threads": torch.get_num_threads(),
                 "system": platform.platform(),
@@ -118,12 +119,3 @@ def _commit() -> str | None:
     if head.returncode != 0:
         return None
     return head.stdout.strip() + ("+" if changes.stdout.strip() else "")
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.machine())
