@@ -1,4 +1,4 @@
-"""What `train`, `sweep` and `prune` start from: the data that --data names, and MODEL, with gates if need be."""
+"""What `train`, `sweep` and `prune` start from: the images of --data, and MODEL, with gates if need be."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +23,6 @@ from penstock.gating.levels import LevelNorm2d, check_levels, check_takes_levels
 from penstock.gating.summaries import SUMMARIES
 from penstock.gating.winners import check_density, winner_count
 from penstock_runtime.densities import layers_matching
-
-M = TypeVar("M", bound=nn.Module)
 
 
 class SaliencyPredictor(nn.Module):
@@ -177,7 +175,7 @@ class GatedConv2d(nn.Module):
         return self.arithmetic.features(self, x, self.gains, level)
 
     def __deepcopy__(self, memo: dict[int, object]) -> GatedConv2d:
-        twin = copy_without_records(self, memo, ("saliency", "gains"))
+        twin: GatedConv2d = copy_without_records(self, memo, ("saliency", "gains"))
         twin.arithmetic = EQUATIONS
         return twin
 
@@ -186,8 +184,8 @@ class GatedConv2d(nn.Module):
         return f"density={self.density:g}{above}"
 
 
-def copy_without_records(module: M, memo: dict[int, object], records: Collection[str]) -> M:
-    """A deep copy without what the last forward left: tensors that are no leaves, which torch does not copy."""
+def copy_without_records(module: nn.Module, memo: dict[int, object], records: Collection[str]) -> Any:
+    """A deep copy without what the last forward left: those are no leaves, and torch does not copy them."""
     twin = module.__class__.__new__(module.__class__)
     memo[id(module)] = twin
     for key, value in module.__dict__.items():

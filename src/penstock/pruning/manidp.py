@@ -135,7 +135,8 @@ class ThresholdGate(SaliencyPredictor):
         self.threshold.copy_(level)
 
     def __deepcopy__(self, memo: dict[int, object]) -> ThresholdGate:
-        return copy_without_records(self, memo, ("whole", "pooled"))
+        twin: ThresholdGate = copy_without_records(self, memo, ("whole", "pooled"))
+        return twin
 
 
 def note_output(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
