@@ -43,7 +43,7 @@ class Processor:
 
 
 def processor(text: str | None = None) -> Processor:
-    """This machine's, as Linux tells it; PyTorch's word elsewhere. text: another /proc/cpuinfo."""
+    """This machine's, as Linux reports it, elsewhere as PyTorch does. text: another /proc/cpuinfo."""
     fields = processor_facts(text)
     listed = fields.get("flags") or fields.get("Features") or ""
     flags = set(listed.split()) or {torch.backends.cpu.get_cpu_capability().lower()}

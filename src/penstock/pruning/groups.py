@@ -24,8 +24,8 @@ TIED = "its channels meet those of other layers in a sum; the method removes onl
 
 @dataclass(frozen=True)
 class Group:
-    """`writers`: layers that make these channels; `readers`: those that read them. `roots`: they
-    themselves."""
+    """`writers`: layers that make these channels; `readers`: those that read them; `roots`: the channels, by
+    their root in `Removable.ties`."""
 
     writers: tuple[str, ...]
     readers: tuple[str, ...]

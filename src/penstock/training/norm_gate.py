@@ -1,7 +1,7 @@
 """The gated layer's norm, gate and ReLU for training on a CPU, in two passes over memory each way.
 
     f = (z - μ) · r + β,  o = relu(π · f) = relu(a · z + b)      a = π r,  b = π (β - μ r)
-    s = Σ_hw |o|                                                  what the next gate summarises, for nothing
+    s = Σ_hw |o|                                                  the next gate's summary, at no further cost
 
 With h the gradient that comes back through o and s (nothing where o was clamped):
 
