@@ -47,13 +47,14 @@ def find_test_data(
         raise DataError(f"--images {limit}: expected 0 (all) or more")
     if holdout < 0 or (holdout and name == "sample"):
         raise DataError(f"--holdout {holdout}: expected 0, or a number of training images to score")
-    data = _find(name, holdout > 0, size)
+    data = find_part(name, holdout > 0, size)
     if holdout:
         data = hold_out(data, holdout)[1]
     return hold_out(data, limit)[1] if 0 < limit < len(data) else data
 
 
-def _find(name: str, training: bool, size: int) -> ImageArrays | ImageFolder | Photographs:
+def find_part(name: str, training: bool, size: int) -> ImageArrays | ImageFolder | Photographs:
+    """The training part or the test part of what `name` means; of the sample, which has no parts, all."""
     if name == "sample":
         return datasets.sample()
     if name == "cifar10":

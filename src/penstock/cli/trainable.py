@@ -11,13 +11,14 @@ from penstock.cli.images import (
     PARTS,
     ReadOptions,
     assume_preprocess,
+    find_part,
     find_test_data,
     first_images,
     settle_preprocess,
 )
 from penstock.cli.models import find_model
 from penstock.cli.sources import Source, remembered
-from penstock.datasets import Images, cifar10, hold_out, image_folder, imagenette, preprocess_of, sample
+from penstock.datasets import ImageFolder, Images, hold_out, preprocess_of
 from penstock.errors import DataError
 from penstock.gating import is_gated
 from penstock.surgery import add_gates
@@ -36,17 +37,14 @@ def find_data(name: str, holdout: int = 0, size: int = 224) -> tuple[Images, Ima
     """
     if holdout < 0:
         raise DataError(f"--holdout {holdout}: expected 0 (score on the test part) or more")
-    if name == "cifar10":
-        data = cifar10("train")
-        return hold_out(data, holdout) if holdout else (data, cifar10("test"))
-    if name == "imagenette":
-        photographs = imagenette("train", size)
-        return hold_out(photographs, holdout) if holdout else (photographs, imagenette("val", size))
+    train = find_part(name, True, size)
     if name == "sample":
-        return hold_out(sample(), holdout or _SAMPLE_HOLDOUT)
-    if Path(name).is_dir():
-        return _find_folders(Path(name), holdout, size)
-    raise DataError(f"--data {name!r}: expected cifar10, imagenette, sample, or a folder that exists")
+        holdout = holdout or _SAMPLE_HOLDOUT
+    elif isinstance(train, ImageFolder):
+        first_images(train, 1)  # a folder of damaged images is said before anything is begun
+        if not has_test_part(Path(name)):
+            holdout = holdout or max(1, len(train) // 10)
+    return hold_out(train, holdout) if holdout else (train, find_part(name, False, size))
 
 
 def find_start(
@@ -78,15 +76,6 @@ def find_scored(model: str, data: str, size: int, holdout: int, limit: int) -> I
 def has_test_part(root: Path) -> bool:
     """Whether a folder of images has a part for the scores beside its training part."""
     return (root / "train").is_dir() and any((root / part).is_dir() for part in PARTS)
-
-
-def _find_folders(root: Path, holdout: int, size: int) -> tuple[Images, Images]:
-    parts = [root / part for part in PARTS if (root / part).is_dir()]
-    train = image_folder(root / "train" if (root / "train").is_dir() else root, size)
-    first_images(train, 1)  # a folder of damaged images is said before anything is begun
-    if holdout or not (parts and (root / "train").is_dir()):
-        return hold_out(train, holdout or max(1, len(train) // 10))
-    return train, image_folder(parts[0], size, classes=train.classes)
 
 
 def find_teacher(

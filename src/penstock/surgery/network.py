@@ -30,6 +30,11 @@ def eval_mode(network: nn.Module) -> Iterator[None]:
             module.training = training
 
 
+def count_parameters(network: nn.Module) -> int:
+    """How many numbers its parameters hold."""
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
 def has_hooks(module: nn.Module) -> bool:
     """Whether somebody watches or changes what goes in or comes out."""
     return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)

@@ -27,6 +27,7 @@ from penstock.datasets import Images
 from penstock.files import write_atomically
 from penstock.gating import gated_layers
 from penstock.native import processor_facts
+from penstock.surgery.network import count_parameters
 from penstock.training.recipe import Recipe
 
 RECORD_FILE = "run.toml"
@@ -64,7 +65,7 @@ def write_record(
             "recipe": asdict(recipe),
             "network": {
                 "name": type(network).__name__,
-                "parameters": sum(p.numel() for p in network.parameters()),
+                "parameters": count_parameters(network),
                 "gated_layers": [name for name, _ in gated_layers(network)],
             },
             "data": _data("train", train_data) | ({} if test_data is None else _data("test", test_data)),
