@@ -28,7 +28,7 @@ from penstock.cli.models import find_model
 from penstock.errors import InputError
 from penstock.measuring.contest import Contest, Entry, Prepared, pays, prepare_contest, random_gates
 from penstock.measuring.runtimes import runtime_names
-from penstock.reporting.contest_table import contest_json, contest_table, dense_words, read_contest
+from penstock.reporting.contest_table import contest_json, contest_table, contest_words, read_contest
 from penstock.reporting.numbers import milliseconds, times
 from penstock.reporting.tables import to_rich
 from penstock.surgery import add_gates
@@ -127,7 +127,7 @@ def main(options: Options) -> int:
             continue
         contest = family.prepared.hold(options.seconds)
         console.print(to_rich(contest_table(contest)))
-        for line in (*dense_words(contest), *(f"{name}: {why}" for name, why in contest.problems.items())):
+        for line in contest_words(contest):
             console.print(line)
         row = contest_json(contest) | {"gated_share": family.gated_share}
         print(add("families", [row], "network", options.out), flush=True)

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from penstock.measuring.contest import Contest
 from penstock.measuring.runtimes import hold_instruction_set
-from penstock.reporting.contest_table import contest_json, dense_words
+from penstock.reporting.contest_table import contest_json, contest_words
 
 # {network: {density: times as fast as the fastest dense int8}}
 WANTED = {
@@ -92,7 +92,7 @@ def main(options: Options) -> int:
         contest = one.hold(options.seconds)
         contests.append(contest)
         console.print(factors(contest))
-        for line in (*dense_words(contest), *(f"{name}: {why}" for name, why in contest.problems.items())):
+        for line in contest_words(contest):
             console.print(line)
     path = add("int8", [contest_json(c) | {"setting": setting(c)} for c in contests], "setting", options.out)
     console.print(f"kept in {path}")

@@ -24,7 +24,7 @@ from torch import nn
 from penstock import zoo
 from penstock.measuring.contest import RIVALS, Contest, Prepared, prepare_contest, random_gates
 from penstock.measuring.runtimes import runtime_names
-from penstock.reporting.contest_table import contest_figure, contest_json, contest_table, dense_words
+from penstock.reporting.contest_table import contest_figure, contest_json, contest_table, contest_words
 from penstock.reporting.tables import to_rich
 from penstock.surgery import add_gates
 
@@ -92,7 +92,7 @@ def main(options: Options) -> int:
         contest = one.hold(options.seconds)
         contests.append(contest)
         console.print(to_rich(contest_table(contest)))
-        for line in (*dense_words(contest), *(f"{name}: {why}" for name, why in contest.problems.items())):
+        for line in contest_words(contest):
             console.print(line)
     rows = [contest_json(contest) | {"setting": setting(contest)} for contest in contests]
     path = add("networks", rows, "setting", options.out)

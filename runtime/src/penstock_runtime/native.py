@@ -1,15 +1,18 @@
-"""The native module and the choice of an instruction set."""
+"""The native module, the choice of an instruction set, and what the system says of the processor."""
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
+from pathlib import Path
 from typing import Any
 
 from penstock_runtime.errors import CompileError
 
 ISA_VARIABLE = "PENSTOCK_ISA"
 _OTHER_NAMES = {"scalar": "baseline"}
+_CPUINFO = Path("/proc/cpuinfo")
 
 
 def native() -> Any:
@@ -54,3 +57,23 @@ def chosen_isa() -> str:
 def fma_peak_gflops(isa: str | None = None, seconds: float = 0.2) -> float:
     """What one core reaches in multiply-adds on registers, measured now."""
     return float(native().fma_peak_gflops(isa or chosen_isa(), seconds))
+
+
+def usable_cores() -> int:
+    """The cores this process may run on.
+
+    >>> usable_cores() >= 1
+    True
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor_facts(text: str | None = None) -> dict[str, str]:
+    """What Linux says of the first processor, by name; nothing elsewhere. text: another /proc/cpuinfo.
+
+    >>> processor_facts("model name : EPYC")
+    {'model name': 'EPYC'}
+    """
+    if text is None:
+        text = _CPUINFO.read_text() if _CPUINFO.exists() else ""
+    return dict(re.findall(r"^([^\t:\n]+?)\s*:[ \t]*(.*)$", text.split("\n\n")[0], re.MULTILINE))

@@ -13,6 +13,7 @@ import tyro
 from rich.console import Console
 
 from penstock.errors import InputError, import_extra
+from penstock.native import usable_cores
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def run(options: Options) -> int:
     os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
     logging.getLogger("ray.data").setLevel(logging.ERROR)  # else a screenful every ten seconds
     console = Console(markup=False, stderr=True, quiet=options.json, highlight=False)
-    workers = options.workers or len(os.sched_getaffinity(0))
+    workers = options.workers or usable_cores()
     if options.address:
         ray.init(address=options.address)
     else:

@@ -23,7 +23,7 @@ from penstock.cli.images import (
     settle_preprocess,
 )
 from penstock.cli.models import Model, default_place, find_model
-from penstock.cli.probe import known_shape, parse_shape
+from penstock.cli.probe import shape_for
 from penstock.cli.scoring import parse_densities
 from penstock.datasets import ImageArrays, Preprocess, preprocess_of
 from penstock.datasets.folder import IMAGENET
@@ -78,7 +78,7 @@ FURTHER = ("images", "classes", "resize", "licence", "threads", "seconds")
 def run(options: Options) -> int:
     densities = parse_densities(options.densities)
     network = find_model(options.model, trust=options.reading).eval()
-    shape = parse_shape(options.input) if options.input else known_shape(network)
+    shape = shape_for(network, options.input)
     data = find_images(options.data, options.images, size=min(shape[1:])) if options.data else None
     assumed = settle(network, data, shape, options)
     network.preprocess = _preprocess(network, shape, options.resize)  # type: ignore[assignment]

@@ -22,7 +22,8 @@ from penstock.datasets.cifar import SHA256
 from penstock.errors import CompileError
 from penstock.exporting.libraries import LIBRARIES, mend_torchvision
 from penstock.files import data_folder
-from penstock.measuring.machine import processor, usable_cores
+from penstock.measuring.machine import processor
+from penstock.native import usable_cores
 from penstock.reporting.terminal import WholeWords, print_table
 from penstock.zoo import available
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from penstock.cli.images import preprocess_json, preprocess_words
 from penstock.cli.models import Model, ModelOptions, default_place, find_model
-from penstock.cli.probe import known_shape, parse_shape
+from penstock.cli.probe import shape_for
 from penstock.errors import InputError
 from penstock.exporting import OnnxFile, OnnxNetwork, export_onnx
 from penstock.gating import check_density, is_gated, set_density
@@ -65,7 +65,7 @@ class Check:
 def run(options: Options) -> int:
     network = find_model(options.model, trust=options.reading).eval()
     preprocess = getattr(network, "preprocess", None)
-    shape = parse_shape(options.input) if options.input else known_shape(network)
+    shape = shape_for(network, options.input)
     images = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
     console = Console(markup=False, stderr=True, quiet=options.json)
     with console.status(f"exporting {options.model}"):

@@ -27,6 +27,7 @@ from penstock.datasets import (
     image_folder,
     preprocess_of,
 )
+from penstock.datasets.folder import class_folders
 from penstock.errors import DataError, InputError, LayerError, PenstockError
 
 _NAMES = ("sample", "cifar10", "imagenette")
@@ -46,13 +47,14 @@ def find_test_data(
         raise DataError(f"--images {limit}: expected 0 (all) or more")
     if holdout < 0 or (holdout and name == "sample"):
         raise DataError(f"--holdout {holdout}: expected 0, or a number of training images to score")
-    data = _find(name, holdout > 0, size)
+    data = find_part(name, holdout > 0, size)
     if holdout:
         data = hold_out(data, holdout)[1]
     return hold_out(data, limit)[1] if 0 < limit < len(data) else data
 
 
-def _find(name: str, training: bool, size: int) -> ImageArrays | ImageFolder | Photographs:
+def find_part(name: str, training: bool, size: int) -> ImageArrays | ImageFolder | Photographs:
+    """The training part or the test part of what `name` means; of the sample, which has no parts, all."""
     if name == "sample":
         return datasets.sample()
     if name == "cifar10":
@@ -66,12 +68,7 @@ def _find(name: str, training: bool, size: int) -> ImageArrays | ImageFolder | P
     if training:
         return image_folder(train, size)
     part = next((root / part for part in PARTS if (root / part).is_dir()), root)
-    return image_folder(part, size, classes=folder_classes(train))
-
-
-def folder_classes(train: Path) -> tuple[str, ...]:
-    """The names of the class folders below the training part, in order."""
-    return tuple(sorted(one.name for one in train.iterdir() if one.is_dir() and not one.name.startswith(".")))
+    return image_folder(part, size, classes=class_folders(train))
 
 
 def find_images(name: str, limit: int = 0, holdout: int = 0, size: int = 224) -> ImageArrays:

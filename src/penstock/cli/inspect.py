@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from penstock.accounting import Account, LayerAccount
 from penstock.cli.images import ReadOptions, settle_preprocess
 from penstock.cli.models import Model, find_model
-from penstock.cli.probe import draw_winners, known_shape, parse_shape, probe_images
+from penstock.cli.probe import draw_winners, probe_images, shape_for
 from penstock.datasets import sample
 from penstock.gating import check_density, gated_layers, is_gated, set_density
 from penstock.measuring.contest import pays, without_gates
@@ -101,7 +101,7 @@ def inspect(options: Options) -> Inspection:
     """Gate the network if it has no gates, count it, time it."""
     network = find_model(options.model, trust=options.reading).eval()
     settle_preprocess(network, options.model, sample(), options.reading)
-    shape = parse_shape(options.input) if options.input else known_shape(network)
+    shape = shape_for(network, options.input)
     density = None if options.density is None else check_density(options.density, "--density")
     images, which = probe_images(network, shape, _COUNTED if shape == (3, 32, 32) else _COUNTED // 4)
     masks = f"masks of {which}"

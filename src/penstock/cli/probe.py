@@ -58,6 +58,11 @@ def parse_shape(text: str) -> tuple[int, ...]:
     return channels, height, width
 
 
+def shape_for(network: nn.Module, text: str) -> tuple[int, ...]:
+    """The size of one input that --input says, or the network's own."""
+    return parse_shape(text) if text else known_shape(network)
+
+
 def known_shape(network: nn.Module) -> tuple[int, ...]:
     """What the network was traced with, or what its kind is made for.
 

@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
 import tyro
 from torch import Tensor, nn
 
-from penstock.cli.images import ReadOptions, first_images, settle_preprocess
-from penstock.cli.models import COMPILED, Model, find_model
+from penstock.cli.images import ReadOptions, first_images
+from penstock.cli.models import COMPILED, Model
 from penstock.cli.progress import TrainingDisplay
 from penstock.cli.prune_report import curves, report, show_methods, show_report, show_sensitivity
 from penstock.cli.recipes import PruneRecipe, plain_recipe
 from penstock.cli.sources import choose, remember
-from penstock.cli.trainable import find_data, find_teacher
+from penstock.cli.trainable import find_data, find_start, find_teacher
 from penstock.datasets import preprocess_of
 from penstock.errors import PruningError
 from penstock.exporting import save
@@ -135,10 +134,8 @@ def run(options: Options) -> int:
     plan = make_plan(options)
     source = choose(options.model, options.data, options.size, options.holdout)
     options = replace(options, data=source.data, size=source.size)
-    train_data, test_data = find_data(source.data, source.holdout, source.size)
-    torch.manual_seed(options.recipe.seed)
-    network = find_model(options.model, len(train_data.classes), options.reading)
-    settle_preprocess(network, options.model, train_data, options.reading)
+    seed = options.recipe.seed
+    train_data, test_data, network = find_start(options.model, source, seed, options.reading)
     teacher = find_teacher(options.teacher, network, None, options.reading)
     prepare = preprocess_of(network, train_data)
     if options.sensitivity:

@@ -17,6 +17,7 @@ from penstock.measuring.densities import try_compile
 from penstock.measuring.timing import interleave
 from penstock.pruning import METHODS, Outcome, Pruned, Sensitivity, Skipping
 from penstock.reporting.terminal import WholeWords, print_table
+from penstock.surgery.network import count_parameters
 
 TIMED = 16  # images that are timed, one a call
 _SECONDS = 3.0
@@ -35,8 +36,8 @@ def report(
         "macs_before": account(original, images[:1], "paper").macs,
         "stages": [{"stage": stage.name} | asdict(stage.score) for stage in outcome.stages if stage.score],
         "cuts": [describe(cut) for cut in outcome.cuts],
-        "weights_before": _weights(original),
-        "weights": _weights(outcome.network),
+        "weights_before": count_parameters(original),
+        "weights": count_parameters(outcome.network),
     }
     if outcome.skipping is None:
         found["macs"] = found["macs_executed"] = account(outcome.network, images[:1], "paper").macs
@@ -56,10 +57,6 @@ def report(
         found["gated_macs_executed"] = account(outcome.gated, images, "executed").macs
         found["gated_saving"] = found["macs_before"] / found["gated_macs"]
     return found
-
-
-def _weights(network: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in network.parameters())
 
 
 def milliseconds(

@@ -15,6 +15,7 @@ import tyro
 
 from penstock import __version__
 from penstock.errors import DensityError, InputError, import_extra
+from penstock.native import usable_cores
 
 _DEMO = "m_cifarnet-cifar10-any"
 
@@ -69,7 +70,7 @@ def run(options: Options) -> int:
         floor=floor,
         ceiling=ceiling,
         percentile=options.percentile / 100,
-        workers=options.workers or len(os.sched_getaffinity(0)),
+        workers=options.workers or usable_cores(),
         most_bytes=int(options.max_mb * 2**20),
         timeout=options.body_seconds,
     )

@@ -13,23 +13,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 import tyro
 from rich.console import Console
 from torch import nn
 
 from penstock.accounting import account
-from penstock.cli.images import ReadOptions, first_images, settle_preprocess
+from penstock.cli.images import ReadOptions, first_images
 from penstock.cli.keeping import prepare_process, train_and_keep
-from penstock.cli.models import CHECKPOINT, Model, find_model
+from penstock.cli.models import CHECKPOINT, Model
 from penstock.cli.progress import TrainingDisplay
 from penstock.cli.recipes import SweepRecipe, plain_recipe
+from penstock.cli.scoring import parse_densities
 from penstock.cli.sources import choose
-from penstock.cli.trainable import example_of, find_data, find_teacher
+from penstock.cli.trainable import example_of, find_start, find_teacher
 from penstock.datasets import Images, preprocess_of
 from penstock.errors import DensityError, TrainingError
 from penstock.files import write_atomically
-from penstock.gating import check_density, is_gated, set_density
+from penstock.gating import is_gated, set_density
 from penstock.reporting.terminal import WholeWords, print_table
 from penstock.surgery import add_gates
 from penstock.training import Score, evaluate
@@ -66,17 +66,16 @@ class Options:
 
 def run(options: Options) -> int:
     recipe = prepare_process(plain_recipe(options.recipe))
-    densities = parse(options.densities)
+    densities = parse_densities(options.densities, "--densities")
+    if not densities:
+        raise DensityError("--densities: expected at least one, as in 1.0,0.9,0.8")
     out = options.out or (Path(options.model) / "sweep" if Path(options.model).is_dir() else None)
     if out is None:
         raise TrainingError(f"--out: MODEL {options.model!r} is no run's folder, so say where the sweep goes")
     if options.epochs < 0:
         raise TrainingError(f"--epochs: expected 0 or more, got {options.epochs}")
     source = choose(options.model, options.data, options.size, options.holdout)
-    train_data, test_data = find_data(source.data, source.holdout, source.size)
-    torch.manual_seed(recipe.seed)
-    network = find_model(options.model, len(train_data.classes), options.reading)
-    settle_preprocess(network, options.model, train_data, options.reading)
+    train_data, test_data, network = find_start(options.model, source, recipe.seed, options.reading)
     teacher = find_teacher(options.teacher, network, None, options.reading)
     lessons = out / "lessons" if teacher is not None else None  # every density sees the same batches
     curve: dict[str, Any] = {
@@ -116,20 +115,6 @@ def run(options: Options) -> int:
     else:
         show(curve, out)
     return 0
-
-
-def parse(text: str) -> list[float]:
-    """
-    >>> parse("1.0, 0.5")
-    [1.0, 0.5]
-    """
-    try:
-        values = [float(item) for item in text.split(",") if item.strip()]
-    except ValueError:
-        raise DensityError(f"--densities: expected numbers as in 1.0,0.9,0.8, got {text!r}") from None
-    if not values:
-        raise DensityError("--densities: expected at least one, as in 1.0,0.9,0.8")
-    return [check_density(value, "--densities") for value in values]
 
 
 def point(

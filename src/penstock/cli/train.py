@@ -14,16 +14,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 import tyro
 
-from penstock.cli.images import ReadOptions, settle_preprocess
+from penstock.cli.images import ReadOptions
 from penstock.cli.keeping import prepare_process, train_and_keep
-from penstock.cli.models import CHECKPOINT, Model, find_model
+from penstock.cli.models import CHECKPOINT, Model
 from penstock.cli.progress import TrainingDisplay
 from penstock.cli.recipes import TrainRecipe, plain_recipe
 from penstock.cli.sources import choose, start_of
-from penstock.cli.trainable import find_data, find_teacher, with_gates
+from penstock.cli.trainable import find_start, find_teacher, with_gates
 from penstock.training import Recipe, TrainingResult, finetune_recipe, paper_recipe
 from penstock.zoo.definition import MAKERS
 
@@ -92,10 +91,9 @@ def run(options: Options) -> int:
     recipe = prepare_process(recipe)
     source = choose(options.model, options.data, options.size, options.holdout)
     source = replace(source, start=start_of(options.model))
-    train_data, test_data = find_data(source.data, source.holdout, source.size)
-    torch.manual_seed(recipe.seed)
-    network = find_model(options.model, len(train_data.classes), options.reading)
-    settle_preprocess(network, options.model, train_data, options.reading, quiet=options.model in MAKERS)
+    train_data, test_data, network = find_start(
+        options.model, source, recipe.seed, options.reading, quiet=options.model in MAKERS
+    )
     teacher = find_teacher(options.teacher, network, len(train_data.classes), options.reading)
     if teacher is None and recipe.loss.distill and options.preset == "finetune":
         teacher = deepcopy(network)

@@ -1,15 +1,24 @@
-"""What `train` and `sweep` start from: the data that --data names, and a network with gates if need be."""
+"""What `train`, `sweep` and `prune` start from: the images of --data, and MODEL, with gates if need be."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
-from penstock.cli.images import PARTS, ReadOptions, assume_preprocess, find_test_data, first_images
+from penstock.cli.images import (
+    PARTS,
+    ReadOptions,
+    assume_preprocess,
+    find_part,
+    find_test_data,
+    first_images,
+    settle_preprocess,
+)
 from penstock.cli.models import find_model
-from penstock.cli.sources import remembered
-from penstock.datasets import Images, cifar10, hold_out, image_folder, imagenette, preprocess_of, sample
+from penstock.cli.sources import Source, remembered
+from penstock.datasets import ImageFolder, Images, hold_out, preprocess_of
 from penstock.errors import DataError
 from penstock.gating import is_gated
 from penstock.surgery import add_gates
@@ -28,17 +37,25 @@ def find_data(name: str, holdout: int = 0, size: int = 224) -> tuple[Images, Ima
     """
     if holdout < 0:
         raise DataError(f"--holdout {holdout}: expected 0 (score on the test part) or more")
-    if name == "cifar10":
-        data = cifar10("train")
-        return hold_out(data, holdout) if holdout else (data, cifar10("test"))
-    if name == "imagenette":
-        photographs = imagenette("train", size)
-        return hold_out(photographs, holdout) if holdout else (photographs, imagenette("val", size))
+    train = find_part(name, True, size)
     if name == "sample":
-        return hold_out(sample(), holdout or _SAMPLE_HOLDOUT)
-    if Path(name).is_dir():
-        return _find_folders(Path(name), holdout, size)
-    raise DataError(f"--data {name!r}: expected cifar10, imagenette, sample, or a folder that exists")
+        holdout = holdout or _SAMPLE_HOLDOUT
+    elif isinstance(train, ImageFolder):
+        first_images(train, 1)  # a folder of damaged images is said before anything is begun
+        if not has_test_part(Path(name)):
+            holdout = holdout or max(1, len(train) // 10)
+    return hold_out(train, holdout) if holdout else (train, find_part(name, False, size))
+
+
+def find_start(
+    model: str, source: Source, seed: int, reading: ReadOptions, quiet: bool = False
+) -> tuple[Images, Images, nn.Module]:
+    """(training images, test images, the network that MODEL names); new weights are drawn by `seed`."""
+    train_data, test_data = find_data(source.data, source.holdout, source.size)
+    torch.manual_seed(seed)
+    network = find_model(model, len(train_data.classes), reading)
+    settle_preprocess(network, model, train_data, reading, quiet=quiet)
+    return train_data, test_data, network
 
 
 def find_scored(model: str, data: str, size: int, holdout: int, limit: int) -> Images:
@@ -59,15 +76,6 @@ def find_scored(model: str, data: str, size: int, holdout: int, limit: int) -> I
 def has_test_part(root: Path) -> bool:
     """Whether a folder of images has a part for the scores beside its training part."""
     return (root / "train").is_dir() and any((root / part).is_dir() for part in PARTS)
-
-
-def _find_folders(root: Path, holdout: int, size: int) -> tuple[Images, Images]:
-    parts = [root / part for part in PARTS if (root / part).is_dir()]
-    train = image_folder(root / "train" if (root / "train").is_dir() else root, size)
-    first_images(train, 1)  # a folder of damaged images is said before anything is begun
-    if holdout or not (parts and (root / "train").is_dir()):
-        return hold_out(train, holdout or max(1, len(train) // 10))
-    return train, image_folder(parts[0], size, classes=train.classes)
 
 
 def find_teacher(

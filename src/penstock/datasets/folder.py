@@ -85,6 +85,11 @@ class ImageFolder(LoadedByPlace):
             yield Batch(stacked, self.labels[kept], len(places) - len(kept))
 
 
+def class_folders(root: Path) -> tuple[str, ...]:
+    """The names of the folders in `root`, one for each class, in order."""
+    return tuple(sorted(one.name for one in root.iterdir() if one.is_dir() and not one.name.startswith(".")))
+
+
 def image_folder(
     path: str | Path,
     size: int = 224,
@@ -112,12 +117,10 @@ def image_folder(
         raise DataError(f"size: expected a side of at least 1 pixel, got {size!r}")
     if not root.is_dir():
         raise DataError(f"{root}: there is no such folder; expected one with a folder for each class")
-    found = sorted(
-        entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")
-    )
+    found = class_folders(root)
     if not found:
         raise DataError(f"{root}: there is no folder in it; expected one for each class, CLASS/*.jpg")
-    known = tuple(classes) if classes is not None else tuple(found)
+    known = tuple(classes) if classes is not None else found
     strange = [name for name in found if name not in known]
     if strange:
         raise DataError(f"{root}: class {strange[0]!r} is not among the {len(known)} training classes")

@@ -10,7 +10,9 @@ A channel whose π is 0 is exactly zero after the activation, so whoever reads i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -173,19 +175,22 @@ class GatedConv2d(nn.Module):
         return self.arithmetic.features(self, x, self.gains, level)
 
     def __deepcopy__(self, memo: dict[int, object]) -> GatedConv2d:
-        # The records of the last forward are not leaves, and torch refuses to copy those.
-        from copy import deepcopy
-
-        twin = self.__class__.__new__(self.__class__)
-        memo[id(self)] = twin
-        for key, value in self.__dict__.items():
-            twin.__dict__[key] = None if key in ("saliency", "gains") else deepcopy(value, memo)
+        twin: GatedConv2d = copy_without_records(self, memo, ("saliency", "gains"))
         twin.arithmetic = EQUATIONS
         return twin
 
     def extra_repr(self) -> str:
         above = "" if self.threshold is None else f", threshold={self.threshold}"
         return f"density={self.density:g}{above}"
+
+
+def copy_without_records(module: nn.Module, memo: dict[int, object], records: Collection[str]) -> Any:
+    """A deep copy without what the last forward left: those are no leaves, and torch does not copy them."""
+    twin = module.__class__.__new__(module.__class__)
+    memo[id(module)] = twin
+    for key, value in module.__dict__.items():
+        twin.__dict__[key] = None if key in records else deepcopy(value, memo)
+    return twin
 
 
 @torch.no_grad()

@@ -9,7 +9,6 @@ in the same run, so that every figure can be read as a share of what the machine
 from __future__ import annotations
 
 import copy
-import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,9 +22,9 @@ from penstock.engine import Engine, fma_peak_gflops
 from penstock.engine import compile as compile_engine
 from penstock.errors import PenstockError
 from penstock.exporting import OnnxNetwork, run_in_onnxruntime
-from penstock.gating import GatedConv2d, fold_norm, gated_layers, is_gated, set_density
+from penstock.gating import GatedConv2d, fold_norm, gated_layers, is_gated, set_density, summarise
 from penstock.measuring.runtimes import ALL, INSTALLED, dense_runtimes
-from penstock.measuring.timing import Timing, interleave
+from penstock.measuring.timing import Timing, at_density, interleave, one_by_one
 
 RIVALS = ALL
 _WORTH_IT = 1.1  # below this gates are not worth their training, nor told from noise
@@ -159,7 +158,7 @@ def prepare_contest(
         engine = compile_engine(gated, images[:1], threads=threads)
         quantised = _quantised(gated, images, threads, calibration, problems) if own_int8 else None
         turns = images.split(batch or len(images))
-        contestants = {label: _each(run, turns) for label, run in others.run.items()}
+        contestants = {label: one_by_one(run, turns) for label, run in others.run.items()}
         dense_macs = float(account(dense, images[:1]).macs)
         about = {
             label: _About(run.precision, None, dense_macs, run.isa, run.agreement)
@@ -168,13 +167,14 @@ def prepare_contest(
         outside = _exported(gated, turns[0], rivals, threads, problems) if exported else None
         for density in densities if is_gated(gated) else (1.0,):
             macs = float(engine.macs(images, density=density).mean())
-            contestants[f"penstock d = {density:g}"] = _each(engine, turns, density)
+            contestants[f"penstock d = {density:g}"] = one_by_one(at_density(engine, density), turns)
             about[f"penstock d = {density:g}"] = _About("float32", density, macs, engine.isa)
             if quantised is not None:
-                contestants[f"penstock int8 d = {density:g}"] = _each(quantised, turns, density)
+                small = at_density(quantised, density)
+                contestants[f"penstock int8 d = {density:g}"] = one_by_one(small, turns)
                 about[f"penstock int8 d = {density:g}"] = _About("int8", density, macs, engine.isa)
             if outside is not None:
-                contestants[f"exported d = {density:g}"] = _each(outside, turns, density)
+                contestants[f"exported d = {density:g}"] = one_by_one(at_density(outside, density), turns)
                 about[f"exported d = {density:g}"] = _About("float32", density, macs)
     return Prepared(name, len(turns[0]), engine, contestants, about, problems)
 
@@ -223,11 +223,8 @@ def random_gates(gated: nn.Module, images: Tensor, spread: float = 0.3) -> nn.Mo
     images: (two or more, …). For measuring time: what a trained network chooses varies as well. A network in
     which nothing could be gated stays as it is.
     """
-    from penstock.gating import summarise
-
     if not is_gated(gated):
         return gated
-
     generator = torch.Generator().manual_seed(0)
 
     def scale(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -252,15 +249,6 @@ def _folded(layer: GatedConv2d) -> nn.Conv2d:
     conv.weight.data.copy_(folded.weight)
     conv.bias = nn.Parameter(folded.bias[-1].to(conv.weight.dtype))
     return conv
-
-
-def _each(
-    run: Callable[..., object], turns: Sequence[Tensor], density: float | None = None
-) -> Callable[[], object]:
-    """Calls with one batch after the other, over and over."""
-    given = () if density is None else (density,)
-    endless = itertools.cycle(turns)
-    return lambda: run(next(endless), *given)
 
 
 def _exported(

@@ -8,7 +8,7 @@ native module is not built, or the network has a step that it lacks) the counts 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from penstock.accounting import Account, account
 from penstock.engine import Engine, compile
 from penstock.errors import CompileError, SurgeryError
-from penstock.gating import gated_layers, set_density
+from penstock.gating import gated_layers, is_gated, set_density
 from penstock.measuring.runtimes import Runtime
-from penstock.measuring.timing import Timing, busy_words, interleave, one_by_one, unsteady_words
+from penstock.measuring.timing import Timing, at_density, busy_words, interleave, one_by_one, unsteady_words
 from penstock.quantizing import Ranges
+from penstock.surgery.network import keep_densities
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,10 @@ class Measured:
 
 def whole_account(network: nn.Module, image: Tensor) -> Account:
     """The network with nothing skipped: every gate at density 1 while it is counted; image: (1, …)."""
-    own = {gate: gate.density for _, gate in gated_layers(network)}
-    try:
-        for gate in own:
-            gate.density = 1.0
+    with keep_densities(network):
+        if is_gated(network):
+            set_density(network, 1.0)
         return account(network, image, "paper")
-    finally:
-        for gate, density in own.items():
-            gate.density = density
 
 
 def try_compile(
@@ -128,7 +125,7 @@ def measure(
     without gates is measured once. The network's own densities are put back afterwards.
     """
     network.eval()
-    own = {gate: gate.density for _, gate in gated_layers(network)}
+    own = [gate.density for _, gate in gated_layers(network)]
     settings: list[float | None] = list(densities) if own and densities else [None]
     runner, reason = try_compile(network, images[:1], threads) if engine else (None, "it was not asked for")
     small, no_int8 = None, ""
@@ -136,7 +133,7 @@ def measure(
         small, no_int8 = try_compile(network, images[:1], threads, ranges)
     contestants = {name: one_by_one(run, images.split(1)) for name, run in (rivals or {}).items()}
     costs: list[DensityCost] = []
-    try:
+    with keep_densities(network):
         for index, density in enumerate(settings):
             if density is not None:
                 set_density(network, density)
@@ -144,13 +141,13 @@ def measure(
             layers: dict[str, float] = {}
             if runner is not None:
                 layers = layer_times(runner, images[:1], density)
-                contestants[f"density {index}"] = one_by_one(_at(runner, density), images.split(1))
+                contestants[f"density {index}"] = one_by_one(at_density(runner, density), images.split(1))
                 agreement = compare(network, runner, images, density)
             if small is not None:
-                contestants[f"int8 {index}"] = one_by_one(_at(small, density), images.split(1))
+                contestants[f"int8 {index}"] = one_by_one(at_density(small, density), images.split(1))
             shown = density
             if density is None and own:
-                shown = fmean(own.values()) if len(set(own.values())) > 1 else next(iter(own.values()))
+                shown = fmean(own) if len(set(own)) > 1 else own[0]
             costs.append(
                 DensityCost(
                     shown,
@@ -161,9 +158,6 @@ def measure(
                     layers,
                 )
             )
-    finally:
-        for gate, density in own.items():
-            gate.density = density
     busy = busy_words()
     with torch.inference_mode():
         times = interleave(contestants, seconds=seconds, patience=patience) if contestants else {}
@@ -198,14 +192,8 @@ def compare(network: nn.Module, engine: Engine, images: Tensor, density: float |
     """Run both on the same images; the network must stand at `density` already."""
     with torch.no_grad():
         expected = network(images)
-    found = engine(images) if density is None else engine(images, density=density)
+    found = at_density(engine, density)(images)
     same = int((expected.argmax(1) == found.argmax(1)).sum())
     return Agreement(
         len(images), same, float((expected - found).abs().max() / expected.abs().max().clamp(min=1e-30))
     )
-
-
-def _at(engine: Engine, density: float | None) -> Callable[[Tensor], object]:
-    if density is None:
-        return engine
-    return lambda x: engine(x, density=density)

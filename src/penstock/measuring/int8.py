@@ -51,7 +51,7 @@ def quantise_for_onnxruntime(path: Path, images: Tensor) -> Path:
 
 @functools.cache
 def openvino_core() -> Any:
-    """OpenVINO's one entry of this process, never given up.
+    """OpenVINO's core object: one for the whole process, never unloaded.
 
     Its plugin for CPUs installs a stack for signal handlers and, when it is unloaded, puts back the one it
     found. Two that are unloaded in the order they were loaded leave a freed stack in force, and the next

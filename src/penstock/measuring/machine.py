@@ -5,19 +5,16 @@ A time without these says nothing, so results and reports carry them.
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import torch
 
 from penstock.errors import CompileError
-from penstock.native import native
+from penstock.native import native, processor_facts, usable_cores
 
-_CPUINFO = Path("/proc/cpuinfo")
 _PACKAGES = ("penstock", "torch", "onnxruntime", "openvino", "nncf", "timm")
 
 
@@ -46,10 +43,8 @@ class Processor:
 
 
 def processor(text: str | None = None) -> Processor:
-    """This machine's, as Linux tells it; PyTorch's word elsewhere. text: another /proc/cpuinfo."""
-    if text is None:
-        text = _CPUINFO.read_text() if _CPUINFO.exists() else ""
-    fields = dict(re.findall(r"^([^\t:\n]+?)\s*:[ \t]*(.*)$", text.split("\n\n")[0], re.MULTILINE))
+    """This machine's, as Linux reports it, elsewhere as PyTorch does. text: another /proc/cpuinfo."""
+    fields = processor_facts(text)
     listed = fields.get("flags") or fields.get("Features") or ""
     flags = set(listed.split()) or {torch.backends.cpu.get_cpu_capability().lower()}
     if "asimd" in flags:
@@ -65,11 +60,6 @@ def _core(fields: dict[str, str]) -> str:
         return str(native().processor_name(fields.get("vendor_id", ""), family, model))
     except (KeyError, ValueError, CompileError):
         return ""
-
-
-def usable_cores() -> int:
-    """The cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def versions() -> dict[str, str]:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from torch import Tensor
 
@@ -183,7 +184,12 @@ def unsteady_words(names: Sequence[str]) -> str:
     )
 
 
+def at_density(run: Callable[..., Any], density: float | None) -> Callable[[Tensor], Any]:
+    """An engine as a function of images alone, at one density or, with None, at the network's own."""
+    return run if density is None else lambda x: run(x, density)
+
+
 def one_by_one(run: Callable[[Tensor], object], images: Sequence[Tensor]) -> Callable[[], object]:
-    """A contestant that runs one image a call and takes the next image at the next call."""
+    """A contestant that takes the next of `images` (or of batches of them) at each call, over and over."""
     waiting = itertools.cycle(images)
     return lambda: run(next(waiting))

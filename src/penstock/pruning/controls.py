@@ -22,7 +22,7 @@ from penstock.pruning.removable import Removable
 
 @dataclass(frozen=True)
 class RandomChannels:
-    """`seed` decides the lot."""
+    """`seed` draws the channels."""
 
     seed: int = 0
     name: str = "random-channels"
@@ -50,8 +50,8 @@ class FromScratch:
     name: str = "from-scratch"
 
     def prune(self, network: nn.Module, example: Tensor, budget: Budget) -> Pruned:
-        """A copy of the same form with fewer channels and fresh weights; its budget goes by without
-        widths."""
+        """A copy of the same form with fewer channels and fresh weights; the budget counts where no widths
+        are given."""
         found = find_channels(network, example)
         groups, left_alone = need_groups(found, network)
         if self.widths:

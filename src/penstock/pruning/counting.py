@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from penstock.accounting import account
 from penstock.errors import PruningError
-from penstock.gating import gated_layers, set_density
+from penstock.gating import gated_layers, is_gated, set_density
 from penstock.pruning.protocol import Budget, Cost
-from penstock.surgery.network import eval_mode
+from penstock.surgery.network import eval_mode, keep_densities
 
 
 def gated_cost(network: nn.Module, images: Tensor, extra: float = 0.0, predictors: bool = True) -> Cost:
@@ -44,34 +44,35 @@ def image_densities(network: nn.Module, images: Tensor) -> list[dict[str, float]
 
 def density_for(gated: nn.Module, example: Tensor, budget: Budget, least: float = 0.02) -> float:
     """The one density of all gated layers that meets the budget, by the paper's count; it is not set."""
+    if not is_gated(gated):
+        raise PruningError(f"{type(gated).__name__} has no convolution that can be gated")
     if budget.ratio is not None:
         return 1 - budget.ratio
     assert budget.saving is not None
-    if not any(True for _ in gated_layers(gated)):
-        raise PruningError("the network has no convolution that can be gated")
     if (most := saving_at(gated, example, least)) < budget.saving:
         most_words = f"{most:.4g}, at density {least:g},"
         raise PruningError(f"saving {budget.saving:g}: {most_words} is the most that can be had")
-    low, high = least, 1.0
-    for _ in range(20):
-        middle = (low + high) / 2
-        met = saving_at(gated, example, middle) >= budget.saving
-        low, high = (middle, high) if met else (low, middle)
-    return low
+    found = least
+
+    def move(knob: float) -> None:
+        nonlocal found
+        found = least + knob * (1.0 - least)
+
+    meet_saving(lambda: saving_at(gated, example, found), budget.saving, move, halvings=20)
+    return found
 
 
 def saving_at(gated: nn.Module, example: Tensor, density: float) -> float:
     """How many times fewer MACs the network takes at one density of all layers, by the paper's count."""
-    before = {name: layer.density for name, layer in gated_layers(gated)}
-    try:
+    with keep_densities(gated):
         set_density(gated, density)
         counted = account(gated, example[:1], "paper")
-        return counted.dense_macs / counted.macs
-    finally:
-        set_density(gated, before)
+    return counted.dense_macs / counted.macs
 
 
-def meet_saving(saving: Callable[[], float], wanted: float, move: Callable[[float], None]) -> None:
+def meet_saving(
+    saving: Callable[[], float], wanted: float, move: Callable[[float], None], halvings: int = 14
+) -> None:
     """Move a knob, from 0, the least work, to 1, the most, to the last place where `wanted` is still saved.
 
     saving: how many times fewer MACs an image takes now, on average. Where even 0 saves too little, it stays
@@ -83,7 +84,7 @@ def meet_saving(saving: Callable[[], float], wanted: float, move: Callable[[floa
     0.25
     """
     low, high = 0.0, 1.0
-    for _ in range(14):
+    for _ in range(halvings):
         middle = (low + high) / 2
         move(middle)
         low, high = (middle, high) if saving() >= wanted else (low, middle)

@@ -18,6 +18,7 @@ from penstock.gating import is_gated
 from penstock.pruning.groups import Group, written
 from penstock.pruning.protocol import LayerCut, Pruned
 from penstock.pruning.removable import Removable, find_removable, mask_channels
+from penstock.surgery.network import count_parameters
 
 
 def find_channels(network: nn.Module, example: Tensor) -> Removable:
@@ -44,7 +45,7 @@ def cut_channels(
 ) -> Pruned:
     """Remove the channels with the roots `gone`; `found` is used up. channels: how many before and after."""
     before, after = found.macs(), found.macs(gone)
-    weights_before = _weights(found.traced)
+    weights_before = count_parameters(found.traced)
     cuts = []
     for name, width in {layer.name: int(layer.weights.weight.shape[0]) for layer in found.layers}.items():
         slots = found.outputs(name)
@@ -61,7 +62,7 @@ def cut_channels(
         channels_before=channels[0],
         channels_after=channels[1],
         weights_before=weights_before,
-        weights_after=_weights(small),
+        weights_after=count_parameters(small),
         left_alone=found.left_alone if left_alone is None else left_alone,
     )
 
@@ -95,7 +96,3 @@ def _check(masked: nn.Module, small: nn.Module, example: Tensor) -> None:
             f"{type(small).__name__}: without the channels it answers otherwise than with them masked; "
             "its channels flow in a way that cannot be cut"
         )
-
-
-def _weights(network: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in network.parameters())

@@ -99,12 +99,17 @@ class Agent:
         (-value).backward()
         self.actor_optimiser.step()
         for slow, quick in ((self.slow_actor, self.actor), (self.slow_critic, self.critic)):
-            with torch.no_grad():
-                for old, new in zip(slow.parameters(), quick.parameters(), strict=True):
-                    old.lerp_(new, hyper.tau)
+            follow_slowly(slow, quick, hyper.tau)
 
     def _scaled(self, unit: Tensor) -> Tensor:
         return self.low + (1 - self.low) * unit
+
+
+@torch.no_grad()
+def follow_slowly(slow: nn.Module, quick: nn.Module, tau: float) -> None:
+    """θ' ← τ θ + (1 − τ) θ', for the parameters of a copy that is asked for targets."""
+    for old, new in zip(slow.parameters(), quick.parameters(), strict=True):
+        old.lerp_(new, tau)
 
 
 def truncated_normal(

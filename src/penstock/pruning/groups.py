@@ -16,7 +16,7 @@ from math import ceil, prod
 from torch import nn
 
 from penstock.errors import PruningError
-from penstock.pruning.protocol import Budget
+from penstock.pruning.protocol import Budget, nothing_left
 from penstock.pruning.removable import Removable
 
 TIED = "its channels meet those of other layers in a sum; the method removes only what one layer makes"
@@ -24,8 +24,8 @@ TIED = "its channels meet those of other layers in a sum; the method removes onl
 
 @dataclass(frozen=True)
 class Group:
-    """`writers`: layers that make these channels; `readers`: those that read them. `roots`: they
-    themselves."""
+    """`writers`: layers that make these channels; `readers`: those that read them; `roots`: the channels, by
+    their root in `Removable.ties`."""
 
     writers: tuple[str, ...]
     readers: tuple[str, ...]
@@ -69,8 +69,7 @@ def need_groups(
     """As `find_groups`, but a network without any group is refused, with the reasons."""
     groups, left_alone = find_groups(found, tied)
     if not groups:
-        why = "; ".join(f"{layer}: {reason}" for layer, reason in left_alone.items())
-        raise PruningError(f"{type(network).__name__} has no channel to remove ({why or 'no layers'})")
+        raise nothing_left("channel to remove", network, left_alone)
     return groups, left_alone
 
 

@@ -1,6 +1,6 @@
 """What a pruning run leaves on disk besides its trainings: the plan, and every cut.
 
-`plan.json` says what was asked for, so that a folder is not gone on with under another plan. A cut is
+`plan.json` says what was asked for, so that a run is not resumed under another plan. A cut is
 `cut.safetensors`: the smaller network's tensors, and as metadata what went and the digest of the network that
 it was cut from. Searching for a cut may take minutes; reading it takes none.
 """

@@ -24,8 +24,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from penstock.errors import PruningError
 from penstock.gating import Arithmetic, SaliencyPredictor, gated_layers, winner_count
+from penstock.gating.layer import copy_without_records
 from penstock.pruning.counting import density_for, gated_cost, image_densities, meet_saving, saving_at
 from penstock.pruning.protocol import Budget, Calibration, Skipping, reached
 from penstock.surgery import add_gates, explain
@@ -49,8 +49,6 @@ class ManifoldPruning:
     def prune(self, network: nn.Module, example: Tensor, budget: Budget) -> Skipping:
         """The network with gates that have thresholds, still at 0."""
         gated = add_gates(network, example)
-        if not any(True for _ in gated_layers(gated)):
-            raise PruningError(f"{type(network).__name__} has no convolution that can be gated")
         target = density_for(gated, example, budget)
         for _, layer in gated_layers(gated):
             layer.gate = ThresholdGate(layer.gate, target)
@@ -137,11 +135,7 @@ class ThresholdGate(SaliencyPredictor):
         self.threshold.copy_(level)
 
     def __deepcopy__(self, memo: dict[int, object]) -> ThresholdGate:
-        twin = self.__class__.__new__(self.__class__)
-        memo[id(self)] = twin
-        # torch refuses to copy what the last forward has left, because it is no leaf.
-        for key, value in self.__dict__.items():
-            twin.__dict__[key] = None if key in ("whole", "pooled") else deepcopy(value, memo)
+        twin: ThresholdGate = copy_without_records(self, memo, ("whole", "pooled"))
         return twin
 
 

@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from penstock.errors import PruningError
 from penstock.pruning.cutting import cut_channels, find_channels
-from penstock.pruning.protocol import Budget, Pruned
+from penstock.pruning.protocol import Budget, Pruned, nothing_left
 from penstock.pruning.removable import Removable
 from penstock.surgery.ties import Ties
 
@@ -48,8 +48,7 @@ class NetworkSlimming:
         found = find_channels(network, example)
         ranked = rank(found)
         if not ranked:
-            why = "; ".join(f"{layer}: {reason}" for layer, reason in found.left_alone.items())
-            raise PruningError(f"{type(network).__name__} has no channel to remove ({why or 'no layers'})")
+            raise nothing_left("channel to remove", network, found.left_alone)
         count = _how_many(found, ranked, budget)
         total = found.channels()
         return cut_channels(

@@ -161,9 +161,9 @@ def nearest_positions(mask: Tensor, draw: torch.Generator) -> Tensor:
     places = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, 1)
     computed = mask.flatten().nonzero().flatten()
     squared = (places[:, None] - places[computed][None]).square().sum(2).double()
-    # Half a lot is less than any difference of squares, so it decides between equal distances only.
-    lot = torch.rand(squared.shape, generator=draw, dtype=torch.float64)
-    return computed[(squared + 0.5 * lot).argmin(1)]
+    # Squared distances are whole numbers, so a random part below one half decides between equal ones only.
+    chance = torch.rand(squared.shape, generator=draw, dtype=torch.float64)
+    return computed[(squared + 0.5 * chance).argmin(1)]
 
 
 def top_mask(values: Tensor, rate: float) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 
 from penstock.accounting import account
 from penstock.errors import PruningError
-from penstock.pruning.protocol import Budget, Cost, Skipping
+from penstock.pruning.protocol import Budget, Cost, Skipping, nothing_left
 from penstock.surgery import trace, weight_layers
 from penstock.surgery.network import eval_mode
 from penstock.surgery.pixels import PixelConv
@@ -120,10 +120,7 @@ def choose_convolutions(
             else:
                 left_alone[one.name] = reason
     if not found:
-        why = "; ".join(f"{layer}: {reason}" for layer, reason in left_alone.items())
-        raise PruningError(
-            f"{type(network).__name__} has no convolution that can skip pixels ({why or 'none'})"
-        )
+        raise nothing_left("convolution that can skip pixels", network, left_alone)
     return Chosen(traced, found, left_alone, dense_macs(traced, example[:1]))
 
 

@@ -15,7 +15,7 @@ own in the training after it (`Trains`), something to do after each of its epoch
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -241,6 +241,12 @@ def need_images(data: Calibration | None, method: str, least: int = 1) -> Calibr
             "give more with `data`, or with --images on the command line"
         )
     return data
+
+
+def nothing_left(what: str, network: nn.Module, left_alone: Mapping[str, str]) -> PruningError:
+    """The error for a network with nothing that a method can work on; left_alone: {layer: why}."""
+    why = "; ".join(f"{layer}: {reason}" for layer, reason in left_alone.items())
+    return PruningError(f"{type(network).__name__} has no {what} ({why or 'no layers'})")
 
 
 def reached(share: float, anneal: float) -> float:

@@ -130,7 +130,7 @@ def _leaks(network: nn.Module, example: Tensor, ties: Ties, roots: list[int]) ->
     # Noise, because an example of zeros would hide every leak.
     noise = torch.randn(example[:2].shape, generator=torch.Generator().manual_seed(0)).to(example)
     for parity in (0, 1):
-        # Half the channels: with all of them masked, every reader would see zeros for want of anything else.
+        # Half the channels at a time: with all of them masked at once, every reader would see zeros anyway.
         masked = set(roots[parity::2])
         probe = deepcopy(network).eval()
         mask_channels(probe, ties, masked)

@@ -23,8 +23,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from penstock.errors import PruningError
-from penstock.gating import GatedConv2d, gated_layers, is_gated, winner_count
+from penstock.gating import GatedConv2d, gated_layers, winner_count
 from penstock.pruning.counting import density_for, gated_cost, image_densities, meet_saving, saving_at
+from penstock.pruning.ddpg import follow_slowly
 from penstock.pruning.protocol import Budget, Calibration, Cost, Skipping, need_images
 from penstock.surgery import add_gates, explain
 from penstock.surgery.network import eval_mode
@@ -59,8 +60,6 @@ class RuntimeNeuralPruning:
         """The network with gates whose order is fixed, and an agent that has learned nothing yet."""
         data = need_images(data, self.name, 2 * self.agent_batch)
         gated = add_gates(network, example)
-        if not is_gated(gated):
-            raise PruningError(f"{type(network).__name__} has no convolution that can be gated")
         for _, layer in gated_layers(gated):
             layer.gate.requires_grad_(False)  # ρ = |γ| is the order of the channels: it must not move
         target = density_for(gated, example, budget, least=1 / self.groups)
@@ -228,9 +227,8 @@ def teach_agent(network: RuntimePruned, method: RuntimeNeuralPruning) -> None:
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
+            follow_slowly(slow, agent, method.tau)
             with torch.no_grad():
-                for old, new in zip(slow.parameters(), agent.parameters(), strict=True):
-                    old.lerp_(new, method.tau)
                 greedy = torch.stack([own.argmax(1) for own in agent.replay(agent.seen)])
             used = float((greedy + 1).float().mean()) / agent.groups
             price *= (used / lesson.density) ** 0.2  # too much is used: groups become dearer

@@ -82,6 +82,11 @@ def dense_words(contest: Contest) -> list[str]:
     return said
 
 
+def contest_words(contest: Contest) -> list[str]:
+    """What stands below the table: the dense lines, and why some runtimes are missing."""
+    return [*dense_words(contest), *(f"{name}: {why}" for name, why in contest.problems.items())]
+
+
 def contest_json(contest: Contest) -> dict[str, Any]:
     """Everything that was measured; `dense_lines`: which entries stand for the dense network."""
     found = asdict(contest)

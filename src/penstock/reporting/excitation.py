@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from penstock.datasets import ImageArrays
 from penstock.errors import DataError, LayerError
-from penstock.gating import GatedConv2d, gated_layers
+from penstock.gating import GatedConv2d, is_gated, set_density
 from penstock.reporting.skipping import FloatArray, IntArray, StopForward, for_each_batch
+from penstock.surgery.network import keep_densities
 
 
 @dataclass(frozen=True)
@@ -80,15 +81,13 @@ def channel_maxima(
         hook = module.activation.register_forward_pre_hook(lambda _, inputs: keep(inputs[0]))
     else:
         hook = module.register_forward_hook(lambda _, inputs, output: keep(output))
-    own = {gate: gate.density for _, gate in gated_layers(network)}
     try:
-        for gate in own:
-            gate.density = gate.density if density is None else density
-        for_each_batch(network, data, lambda labels: None, batch_size, preprocess)
+        with keep_densities(network):
+            if density is not None and is_gated(network):
+                set_density(network, density)
+            for_each_batch(network, data, lambda labels: None, batch_size, preprocess)
     finally:
         hook.remove()
-        for gate, value in own.items():
-            gate.density = value
     if not rows:
         raise LayerError(f"layer {layer!r} did not run in the forward pass")
     return ChannelMaxima(layer, np.concatenate(rows))

@@ -65,7 +65,7 @@ class App:
         await asyncio.gather(*(asyncio.to_thread(one.scheduler.close) for one in self.served.values()))
 
     async def watch(self) -> None:
-        """Take up files that change, for ever."""
+        """Load files again when they change; runs until it is cancelled."""
         while True:
             await asyncio.sleep(_CHECK_FILES)
             for one in self.served.values():

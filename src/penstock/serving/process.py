@@ -2,7 +2,7 @@
 
 On SIGTERM it stops listening at once. Clients that keep their connections open may have a request on its way
 at that moment, and closing those connections would reset it. So for a second everything that arrives is
-still answered, with the word that the connection closes; only then are idle connections closed.
+still answered, with the header `Connection: close`; only then are idle connections closed.
 """
 
 from __future__ import annotations

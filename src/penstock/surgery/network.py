@@ -15,6 +15,8 @@ from typing import Any
 
 from torch import fx, nn
 
+from penstock.gating import gated_layers
+
 
 @contextmanager
 def eval_mode(network: nn.Module) -> Iterator[None]:
@@ -26,6 +28,27 @@ def eval_mode(network: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+def count_parameters(network: nn.Module) -> int:
+    """How many numbers its parameters hold."""
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether somebody watches or changes what goes in or comes out."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+
+
+@contextmanager
+def keep_densities(network: nn.Module) -> Iterator[None]:
+    """Whatever densities are set meanwhile, every gated layer has its own again afterwards."""
+    own = [(layer, layer.density) for _, layer in gated_layers(network)]
+    try:
+        yield
+    finally:
+        for layer, density in own:
+            layer.density = density
 
 
 CARRIED = ("definition", "preprocess", "ranges")

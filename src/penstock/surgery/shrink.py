@@ -17,6 +17,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from penstock.errors import LayerError
 from penstock.gating import GatedConv2d
+from penstock.surgery.network import count_parameters
 from penstock.surgery.operators import shape_of, use_of_module
 from penstock.surgery.operators.sizes import names_sizes, write_sizes, written_sizes
 from penstock.surgery.ties import Slots, Ties, find_ties
@@ -154,7 +155,7 @@ def _indices(
 
 def _sizes(network: nn.Module) -> tuple[int, int]:
     weights = sum(layer.weight.numel() for layer in _weights_of(network).values())
-    return weights, sum(parameter.numel() for parameter in network.parameters())
+    return weights, count_parameters(network)
 
 
 def _cut_module(module: nn.Module, outputs: Tensor, inputs: Tensor | None = None) -> None:

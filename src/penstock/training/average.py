@@ -11,7 +11,8 @@ from torch import Tensor, nn
 class WeightAverage:
     """The average of all floating-point parameters and buffers.
 
-    A parameter that does not learn is taken as it is: if something else sets it, older values mean nothing.
+    A parameter that is not trained is copied, not averaged: where something else sets it, older values mean
+    nothing.
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:

@@ -55,7 +55,7 @@ class Optimiser(Choices):
     accumulate: int = 1
     """Split each process's part of a batch into this many forwards; gradients add up."""
     average: float = 0.0
-    """Decay, a step, of the averaged weights that are evaluated and saved; 0 turns averaging off."""
+    """Decay per step of the averaged weights, which are evaluated and saved; 0 turns averaging off."""
     freeze_norms_at: float = 1.0
     """From this share of the run on, norms keep their statistics: training sees what inference will."""
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from penstock.gating import EQUATIONS, Arithmetic, GatedConv2d, gated_layers, winners_take_all
+from penstock.surgery.network import has_hooks
 from penstock.training.thresholds import choose_by_threshold
 from penstock.training.winner_norm import boost_over_winners, takes_winners
 
@@ -156,7 +157,7 @@ def fits(z: Tensor, gains: Tensor, norm: nn.Module) -> bool:
         and gains.requires_grad
         and z.device.type == "cpu"
         and z.dtype == gains.dtype  # not so under autocast
-        and not (norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks)
+        and not has_hooks(norm)
         and not torch.compiler.is_compiling()
     )
 

@@ -1,4 +1,4 @@
-"""The C allocator's habits during training on a CPU.
+"""Settings of the C allocator for training on a CPU.
 
 A step allocates and frees the same few hundred megabytes of feature maps. By default glibc gives each one
 back to the system and takes it anew, and the kernel then zeroes every page: 8% to 20% of a step where it was
@@ -17,7 +17,7 @@ _NEVER = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Let this process reuse freed memory instead of returning it; True if the C library took the wish.
+    """Let this process reuse freed memory instead of returning it; True if the C library agrees.
 
     It holds for the whole process, so commands call it and library functions do not.
     """
@@ -28,6 +28,6 @@ def keep_freed_memory() -> bool:
     # Maps of photographs pass the largest threshold for mmap that glibc takes (32 MiB), so it is turned off.
     # One arena for all threads: the backward pass runs in a thread of its own, and only the first arena can
     # hold blocks of any size without mmap.
-    wishes = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _NEVER), (_M_ARENA_MAX, 1))
-    taken = [set_option(option, value) for option, value in wishes]
-    return all(taken)
+    settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _NEVER), (_M_ARENA_MAX, 1))
+    accepted = [set_option(option, value) for option, value in settings]
+    return all(accepted)

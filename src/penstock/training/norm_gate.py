@@ -1,7 +1,7 @@
 """The gated layer's norm, gate and ReLU for training on a CPU, in two passes over memory each way.
 
     f = (z - μ) · r + β,  o = relu(π · f) = relu(a · z + b)      a = π r,  b = π (β - μ r)
-    s = Σ_hw |o|                                                  what the next gate summarises, for nothing
+    s = Σ_hw |o|                                                  the next gate's summary, at no further cost
 
 With h the gradient that comes back through o and s (nothing where o was clamped):
 
@@ -14,8 +14,9 @@ and ∂L/∂z is 0 in the others.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import EllipsisType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -41,28 +42,21 @@ class _NormGate(torch.autograd.Function):
         won: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         z = z.contiguous(memory_format=torch.channels_last)
-        groups = groups_of(level, len(z))
-        mean, spread = torch.empty_like(gains), torch.empty_like(gains)
-        for row, part in groups:
-            running = running_of(norm, row)
-            if norm.training:
-                of_whom = None if won is None else won[part]
-                assert norm.momentum is not None
-                found = batch_statistics(z[part], of_whom, norm.momentum, norm.eps, *running)
-            else:
-                found = frozen(norm, *running)
-            mean[part], spread[part] = found
-        shifts = shift if level is None else shift[level]
-        scale = gains * spread
-        offset = gains * (shifts - mean * spread)
+        groups = groups_of(norm, level, len(z))
+
+        def of_batch(part: slice, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+            of_whom = None if won is None else won[part]
+            assert norm.momentum is not None
+            return batch_statistics(z[part], of_whom, norm.momentum, norm.eps, mean, variance)
+
+        mean, spread, scale, offset = normalise(norm, shift, gains, groups, of_batch)
         out = torch.empty_like(z, memory_format=torch.channels_last)
         sums = torch.empty_like(gains)
         trainer().norm_apply(
             channels_last(z), rows_of(scale), rows_of(offset), clamps, channels_last(out), rows_of(sums)
         )
         ctx.save_for_backward(z, shift, gains, mean, spread, scale, offset)
-        ctx.clamps, ctx.training, ctx.level, ctx.groups = clamps, norm.training, level, groups
-        ctx.won = won
+        ctx.clamps, ctx.groups, ctx.won = clamps, groups, won
         return out, sums
 
     @staticmethod
@@ -74,22 +68,10 @@ class _NormGate(torch.autograd.Function):
         of_sums = of_sums.contiguous()
         total, product = torch.empty_like(gains), torch.empty_like(gains)
         trainer().norm_sums(*given, rows_of(of_sums), ctx.clamps, rows_of(total), rows_of(product))
-        centred = spread * (product - mean * total)  # Σ h x̂, image by image
-        shifts = shift if ctx.level is None else shift[ctx.level]
-        to_gains = centred + shifts * total
-        to_shift = torch.zeros_like(shift)
-        slope, constant = torch.zeros_like(gains), torch.zeros_like(gains)
         pixels = z.shape[2] * z.shape[3]
-        for row, part in ctx.groups:
-            own = (gains[part] * total[part]).sum(dim=0)
-            to_shift[row] += own
-            if ctx.training:
-                images = len(gains[part]) if ctx.won is None else ctx.won[part].sum(dim=0).clamp_min(1)
-                through = (gains[part] * centred[part]).sum(dim=0)
-                # μ and r are the same for the whole group.
-                slope[part], constant[part] = through_statistics(
-                    own, through, mean[part][0], spread[part][0], images * pixels
-                )
+        to_shift, to_gains, slope, constant = through_norm(
+            ctx.groups, shift, gains, mean, spread, total, product, ctx.won, pixels
+        )
         if ctx.won is not None:
             slope, constant = slope * ctx.won, constant * ctx.won
         to_z = torch.empty_like(z, memory_format=torch.channels_last)
@@ -99,35 +81,97 @@ class _NormGate(torch.autograd.Function):
         return to_z, to_shift, to_gains, None, None, None, None
 
 
-def through_statistics(
-    own: Tensor, through: Tensor, mean: Tensor, spread: Tensor, count: int | Tensor
-) -> tuple[Tensor, Tensor]:
-    """Slope and constant in z of what the batch's statistics add to ∂L/∂z; all (c,).
+class Groups(NamedTuple):
+    """The images of a batch that are normalised together: each level's, which lie side by side.
 
-    own: Σ π h; through: Σ π h x̂; count: the values that μ and r were taken over.
+    level: of each image, or of all; parts: (the level's row, its images), where `...` stands for a norm
+    without levels; training: whether μ and r are the batch's own.
     """
-    slope = -spread.square() * through / count
-    return slope, -spread * own / count - slope * mean
+
+    level: Tensor | None
+    parts: list[tuple[int | EllipsisType, slice]]
+    training: bool
 
 
-def groups_of(level: Tensor | None, images: int) -> list[tuple[int | EllipsisType, slice]]:
-    """Each level with its images, which lie side by side; `...` stands for a norm without levels."""
+def groups_of(norm: Norm, level: Tensor | None, images: int) -> Groups:
+    """How a batch of so many images divides."""
     if level is None:
-        return [(..., slice(0, images))]
+        return Groups(level, [(..., slice(0, images))], norm.training)
     if level.dim() == 0:
-        return [(int(level), slice(0, images))]
+        return Groups(level, [(int(level), slice(0, images))], norm.training)
     rows, sizes = torch.unique_consecutive(level, return_counts=True)
     ends = sizes.cumsum(0).tolist()
-    return [
+    parts = [
         (row, slice(end - size, end))
         for row, size, end in zip(rows.tolist(), sizes.tolist(), ends, strict=True)
     ]
+    return Groups(level, parts, norm.training)
 
 
-def running_of(norm: Norm, row: int | EllipsisType) -> tuple[Tensor, Tensor]:
+def normalise(
+    norm: Norm,
+    shift: Tensor,
+    gains: Tensor,
+    groups: Groups,
+    of_batch: Callable[[slice, Tensor, Tensor], tuple[Tensor, Tensor]],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """μ, r, a and b of every image and channel, (n, c) each.
+
+    of_batch: a group's images, running mean and running variance → the batch's μ and r.
+    """
+    mean, spread = torch.empty_like(gains), torch.empty_like(gains)
     assert norm.running_mean is not None
     assert norm.running_var is not None
-    return norm.running_mean[row], norm.running_var[row]
+    for row, part in groups.parts:
+        running = norm.running_mean[row], norm.running_var[row]
+        if groups.training:
+            mean[part], spread[part] = of_batch(part, *running)
+        else:
+            mean[part], spread[part] = running[0], (running[1] + norm.eps).rsqrt()
+    shifts = shift if groups.level is None else shift[groups.level]
+    return mean, spread, gains * spread, gains * (shifts - mean * spread)
+
+
+def through_norm(
+    groups: Groups,
+    shift: Tensor,
+    gains: Tensor,
+    mean: Tensor,
+    spread: Tensor,
+    total: Tensor,
+    product: Tensor,
+    won: Tensor | None,
+    pixels: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """∂L/∂β, ∂L/∂π, and the slope and constant in z of what the batch's statistics add to ∂L/∂z.
+
+    mean, spread: μ and r; total, product: Σ_hw h and Σ_hw h z; all (n, c). won: (n, c), the images that the
+    statistics were taken over, None for all. pixels: of one map.
+    """
+    centred = spread * (product - mean * total)  # Σ h x̂, image by image
+    to_gains = centred + (shift if groups.level is None else shift[groups.level]) * total
+    to_shift = torch.zeros_like(shift)
+    slope, constant = torch.zeros_like(gains), torch.zeros_like(gains)
+    for row, part in groups.parts:
+        own = (gains[part] * total[part]).sum(dim=0)
+        to_shift[row] += own
+        if groups.training:
+            values = (len(gains[part]) if won is None else won[part].sum(dim=0).clamp_min(1)) * pixels
+            through = (gains[part] * centred[part]).sum(dim=0)
+            m, r = mean[part][0], spread[part][0]  # the same for the whole group
+            slope[part], constant[part] = through_statistics(own, through, m, r, values)
+    return to_shift, to_gains, slope, constant
+
+
+def through_statistics(
+    own: Tensor, through: Tensor, mean: Tensor, spread: Tensor, values: int | Tensor
+) -> tuple[Tensor, Tensor]:
+    """Slope and constant in z of what the batch's statistics add to ∂L/∂z; all (c,).
+
+    own: Σ π h; through: Σ π h x̂; values: how many μ and r were taken over.
+    """
+    slope = -spread.square() * through / values
+    return slope, -spread * own / values - slope * mean
 
 
 def batch_statistics(
@@ -153,10 +197,6 @@ def batch_statistics(
     found = (pivot + centre).float()
     follow(mean, variance, found, spread, images > 0, values, momentum)
     return found, (spread + eps).rsqrt().float()
-
-
-def frozen(norm: Norm, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    return mean, (variance + norm.eps).rsqrt()
 
 
 def native_norm_gate(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from torch import fx, nn
 
 from penstock.gating import GatedConv2d
+from penstock.surgery.network import has_hooks
 from penstock.surgery.operators import use_of
 from penstock.surgery.operators.activations import RELU
 
@@ -43,5 +44,5 @@ def _read_by_gated_layers(node: fx.Node) -> bool:
 
 def _is_bare_relu(node: fx.Node) -> bool:
     use = use_of(node)
-    hooked = use.module is not None and (use.module._forward_hooks or use.module._forward_pre_hooks)
+    hooked = use.module is not None and has_hooks(use.module)
     return use.operator is RELU and node.op != "call_method" and not hooked

@@ -26,6 +26,8 @@ from torch import nn
 from penstock.datasets import Images
 from penstock.files import write_atomically
 from penstock.gating import gated_layers
+from penstock.native import processor_facts
+from penstock.surgery.network import count_parameters
 from penstock.training.recipe import Recipe
 
 RECORD_FILE = "run.toml"
@@ -63,13 +65,13 @@ def write_record(
             "recipe": asdict(recipe),
             "network": {
                 "name": type(network).__name__,
-                "parameters": sum(p.numel() for p in network.parameters()),
+                "parameters": count_parameters(network),
                 "gated_layers": [name for name, _ in gated_layers(network)],
             },
             "data": _data("train", train_data) | ({} if test_data is None else _data("test", test_data)),
             "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
             "machine": {
-                "cpu": _cpu(),
+                "cpu": processor_facts().get("model name") or platform.processor() or platform.machine(),
                 "cores": os.cpu_count() or 0,
                 "threads": torch.get_num_threads(),
                 "system": platform.platform(),
@@ -118,12 +120,3 @@ def _commit() -> str | None:
     if head.returncode != 0:
         return None
     return head.stdout.strip() + ("+" if changes.stdout.strip() else "")
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.machine())

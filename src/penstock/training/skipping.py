@@ -20,16 +20,17 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from penstock.gating import LevelNorm2d
+from penstock.surgery.network import has_hooks
 from penstock.training.native import channels_last, rows_of, trainer
 from penstock.training.norm_gate import (
     Norm,
-    frozen,
     groups_of,
-    running_of,
-    through_statistics,
+    normalise,
+    through_norm,
 )
 from penstock.training.taps import out_side
 from penstock.training.winner_norm import follow
+from penstock.training.winograd import count_tiles
 
 _UNIT = 16  # a packed map has room for a whole number of the widest vectors
 # Nanoseconds that a pair of an input and an output channel takes in an image, forwards and backwards: a part
@@ -92,29 +93,18 @@ class _Skipping(torch.autograd.Function):
         means, squares = torch.empty_like(gains), torch.empty_like(gains)
         trainer().skip_forward(*_inputs(x, weight, place), rows_of(z), rows_of(means), rows_of(squares))
         won = place.won_out.bool()
-        groups = groups_of(level, len(z))
-        mean, spread = torch.empty_like(gains), torch.empty_like(gains)
+        groups = groups_of(norm, level, len(z))
         pixels = z.shape[1] * z.shape[2]
-        for row, part in groups:
-            running = running_of(norm, row)
-            if norm.training:
-                found = _statistics(means[part], squares[part], won[part], pixels, norm, *running)
-            else:
-                found = frozen(norm, *running)
-            mean[part], spread[part] = found
-        scale = gains * spread
-        offset = gains * ((shift if level is None else shift[level]) - mean * spread)
+
+        def of_batch(part: slice, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+            return _statistics(means[part], squares[part], won[part], pixels, norm, mean, variance)
+
+        mean, spread, scale, offset = normalise(norm, shift, gains, groups, of_batch)
         out, sums = torch.empty_like(z), torch.empty_like(gains)
         given = (rows_of(z), rows_of(place.won_out), rows_of(scale), rows_of(offset))
         trainer().skip_apply(*given, clamps, rows_of(out), rows_of(sums))
         ctx.save_for_backward(x, weight, z, shift, gains, mean, spread, scale, offset)
-        ctx.clamps, ctx.training, ctx.level, ctx.groups, ctx.place = (
-            clamps,
-            norm.training,
-            level,
-            groups,
-            place,
-        )
+        ctx.clamps, ctx.groups, ctx.place = clamps, groups, place
         return out, sums
 
     @staticmethod
@@ -127,19 +117,10 @@ class _Skipping(torch.autograd.Function):
         total, product = torch.empty_like(gains), torch.empty_like(gains)
         maps = (rows_of(z), rows_of(gradient))
         trainer().skip_sums(*maps, rows_of(won), *numbers, rows_of(total), rows_of(product))
-        centred = spread * (product - mean * total)  # Σ h x̂, image by image
-        to_gains = centred + (shift if ctx.level is None else shift[ctx.level]) * total
-        to_shift = torch.zeros_like(shift)
-        slope, constant = torch.zeros_like(gains), torch.zeros_like(gains)
-        for row, part in ctx.groups:
-            own = (gains[part] * total[part]).sum(dim=0)
-            to_shift[row] += own
-            if ctx.training:
-                count = won[part].sum(dim=0).clamp_min(1) * (z.shape[1] * z.shape[2])
-                through = (gains[part] * centred[part]).sum(dim=0)
-                slope[part], constant[part] = through_statistics(
-                    own, through, mean[part][0], spread[part][0], count
-                )
+        pixels = z.shape[1] * z.shape[2]
+        to_shift, to_gains, slope, constant = through_norm(
+            ctx.groups, shift, gains, mean, spread, total, product, won, pixels
+        )
         wanted = ctx.needs_input_grad[0]
         to_x = torch.empty_like(x) if wanted else x
         to_weight = torch.empty_like(weight, memory_format=torch.channels_last)
@@ -262,7 +243,7 @@ def can_skip(conv: nn.Module, x: Tensor | PackedMap) -> bool:
         and len(x.shape) == 4
         and x.shape[0] > 0
         and x.shape[1] == conv.in_channels
-        and not (conv._forward_hooks or conv._forward_pre_hooks or conv._backward_hooks)
+        and not has_hooks(conv)
     )
 
 
@@ -272,7 +253,7 @@ def pays(conv: nn.Conv2d, x: Tensor | PackedMap, gains: Tensor) -> bool:
         return True  # every channel would be computed by torch, more slowly
     stride = conv.stride[0]
     height, width = (out_side(side, stride, int(conv.padding[0])) for side in x.shape[2:])
-    tiles = -(-height // 4) * -(-width // 4)
+    tiles = count_tiles(height, width)
     share = float((gains.detach() != 0).float().mean())
     if isinstance(x, PackedMap):
         share *= float(x.won.float().mean())

@@ -10,12 +10,14 @@ import os
 import time
 from pathlib import Path
 
+from penstock.native import usable_cores
+
 _STAT = Path("/proc/stat")
 
 
 def idle_cores(seconds: float = 0.5) -> int:
     """Cores that this process may use and that stayed idle while it looked; at least 1."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable = usable_cores()
     before = _times()
     if before is None:
         return max(1, usable - round(os.getloadavg()[0])) if hasattr(os, "getloadavg") else usable

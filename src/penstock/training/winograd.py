@@ -65,8 +65,7 @@ def fits(
     if not (_plain(x, weight, pad, dilation, groups) and _same(stride) == 1):
         return False, 0
     height, width = (out_side(side, 1, pad) for side in x.shape[2:])
-    tiles = -(-height // _TILE) * -(-width // _TILE)
-    return 4 * height * width / (tiles * _TILE**2) >= _WORTH, pad
+    return 4 * height * width / (count_tiles(height, width) * _TILE**2) >= _WORTH, pad
 
 
 def taps_fit(x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> bool:
@@ -77,8 +76,12 @@ def taps_fit(x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any
     height, width = (out_side(side, step, pad) for side in x.shape[2:])
     if step == 2:
         return height * width <= _FEW_PIXELS
-    tiles = -(-height // _TILE) * -(-width // _TILE)
-    return products(x.shape[2], x.shape[3], 1, pad) <= _FEW_PRODUCTS * tiles
+    return products(x.shape[2], x.shape[3], 1, pad) <= _FEW_PRODUCTS * count_tiles(height, width)
+
+
+def count_tiles(height: int, width: int) -> int:
+    """How many tiles of outputs cover a map."""
+    return -(-height // _TILE) * -(-width // _TILE)
 
 
 def _plain(x: Tensor, weight: Tensor, padding: int, dilation: Any, groups: int) -> bool:

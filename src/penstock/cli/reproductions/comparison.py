@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.cli.reproductions.plan import Setting, Step, row_of
+from penstock.cli.reproductions.plan import Setting, Step, not_printed_by, row_of
 from penstock.cli.reproductions.together import read_json
-from penstock.errors import DataError
 from penstock.measuring.contest import Contest
 from penstock.reporting.contest_table import read_contest
 from penstock.reporting.figures import Curve, CurvePoint
@@ -145,10 +144,7 @@ def _contest(setting: Setting, name: str, threads: int) -> Contest | None:
     try:
         return None if said is None else read_contest(said)
     except (KeyError, TypeError) as error:
-        raise DataError(
-            f"{path}: expected what `penstock bench --json` prints ({type(error).__name__}: {error}); "
-            "delete it and run the same command again"
-        ) from error
+        raise not_printed_by("bench", path, error) from error
 
 
 def _saving(dense: float, macs: float) -> Cell:

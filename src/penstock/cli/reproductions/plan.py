@@ -93,14 +93,46 @@ class Reproduction:
     plots: Callable[[Setting], tuple[Plot, ...]] | None = None
 
 
-def evaluated(setting: Setting, name: str, model: Path, *densities: float, size: int = 0) -> Step:
+def data_words(setting: Setting) -> tuple[str, ...]:
+    """The images that a command trains or searches on."""
+    return ("--data", setting.data, "--size", str(setting.size), "--holdout", str(setting.holdout))
+
+
+def annealed_words(until: str) -> tuple[str, ...]:
+    """Gates whose density falls from the start to a share of the run; a step computes winners only."""
+    return (
+        *("--recipe.density-schedule", "anneal", "--recipe.anneal-from", "0", "--recipe.anneal-to", until),
+        *("--recipe.statistics", "winners"),
+    )
+
+
+def distilled_words(setting: Setting, teacher: str, seed: int, rate: str) -> tuple[str, ...]:
+    """A short training under a teacher, whose answers are kept for all networks that are compared."""
+    return (
+        *data_words(setting),
+        *("--teacher", teacher, "--lessons", str(setting.out / "lessons")),
+        *("--recipe.epochs", str(setting.epochs), "--recipe.learning-rate", rate),
+        *("--recipe.seed", str(seed), "--recipe.threads", str(setting.threads)),
+        *("--recipe.distill", "0.7", "--recipe.label-smoothing", "0"),
+        *("--recipe.schedule", "linear", "--recipe.warmup", "0.1"),
+    )
+
+
+CIFAR_WORDS = ("--recipe.batch-size", "128", "--recipe.average", "0.997")
+"""What a short training on CIFAR-10 has besides."""
+
+
+def evaluated(
+    setting: Setting, name: str, model: Path, *densities: float, size: int = 0, int8: bool = False
+) -> Step:
     """The step that scores a network on the test part and times it, into NAME.json.
 
-    size: of the photographs, if it is not the setting's.
+    size: of the photographs, if it is not the setting's. int8: score it in int8 as well.
     """
     words = ("evaluate", str(model), "--data", setting.data, "--size", str(size or setting.size), "--json")
+    both = ("--precision", "int8") if int8 else ()
     wanted = ("--density", ",".join(f"{one:g}" for one in densities)) if densities else ()
-    return Step(f"score {name}", (*words, *wanted), f"{name}.json")
+    return Step(f"score {name}", (*words, *both, *wanted), f"{name}.json")
 
 
 def row_of(setting: Setting, name: str, density: float | None = None) -> dict[str, Any]:
@@ -114,7 +146,12 @@ def row_of(setting: Setting, name: str, density: float | None = None) -> dict[st
         rows = [row for row in rows if row.get("precision", "float32") == "float32"]
         return rows[0] if density is None else next(row for row in rows if row["density"] == density)
     except (OSError, ValueError, KeyError, IndexError, TypeError, StopIteration) as error:
-        raise DataError(
-            f"{path}: expected what `penstock evaluate --json` prints ({type(error).__name__}: {error}); "
-            "delete it and run the same command again"
-        ) from error
+        raise not_printed_by("evaluate", path, error) from error
+
+
+def not_printed_by(command: str, path: Path, error: Exception) -> DataError:
+    """The error for a file that does not hold what a step's command printed."""
+    return DataError(
+        f"{path}: expected what `penstock {command} --json` prints ({type(error).__name__}: {error}); "
+        "delete it and run the same command again"
+    )

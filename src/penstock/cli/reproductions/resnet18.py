@@ -7,7 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.cli.reproductions.comparison import LARGE, Variant, comparison, timing_steps, tradeoff
-from penstock.cli.reproductions.plan import Reproduction, Setting, Step, evaluated
+from penstock.cli.reproductions.plan import (
+    Reproduction,
+    Setting,
+    Step,
+    annealed_words,
+    data_words,
+    evaluated,
+)
 
 # Name, density, and what is added to the seed.
 _GATED = (("d100", 1.0, 0), ("d70", 0.7, 0), ("d60", 0.6, 0), ("d60-again", 0.6, 1), ("d50", 0.5, 0))
@@ -73,15 +80,7 @@ def gated_step(setting: Setting, name: str, start: Path, teacher: Path, density:
         # With one seed all densities see the same images, so the teacher is asked once.
         *("--teacher", str(teacher), "--lessons", str(setting.out / "lessons")),
         *("--density", f"{density:g}", *_distilled(setting)),
-        *("--recipe.density-schedule", "anneal", "--recipe.anneal-from", "0", "--recipe.anneal-to", "0.4"),
-        *(
-            "--recipe.statistics",
-            "winners",
-            "--recipe.choice-noise",
-            "0.3",
-            "--recipe.epochs",
-            setting.part(0.3),
-        ),
+        *(*annealed_words("0.4"), "--recipe.choice-noise", "0.3", "--recipe.epochs", setting.part(0.3)),
     )
     return Step(f"train {name}", words)
 
@@ -101,15 +100,8 @@ def any_step(setting: Setting, name: str, start: Path) -> Step:
 def slimming_step(setting: Setting, name: str, start: Path, saving: float) -> Step:
     """Network Slimming of `start` to `saving` times fewer MACs."""
     words = (
-        *(
-            "prune",
-            str(start),
-            "--out",
-            str(setting.out / name),
-            "--saving",
-            f"{saving:g}",
-            *_shared(setting),
-        ),
+        *("prune", str(start), "--out", str(setting.out / name), "--saving", f"{saving:g}"),
+        *_shared(setting),
         *("--teacher", str(start), "--sparsity", "1e-4", "--sparsity-epochs", setting.part(0.1)),
         *("--finetune-epochs", setting.part(0.2), *_distilled(setting)),
     )
@@ -118,7 +110,7 @@ def slimming_step(setting: Setting, name: str, start: Path, saving: float) -> St
 
 def _shared(setting: Setting) -> tuple[str, ...]:
     return (
-        *("--data", setting.data, "--size", str(setting.size), "--holdout", str(setting.holdout)),
+        *data_words(setting),
         *("--recipe.schedule", "linear", "--recipe.average", "0.998", "--recipe.seed", str(setting.seed)),
         *("--recipe.threads", str(setting.threads)),
     )

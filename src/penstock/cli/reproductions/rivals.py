@@ -14,7 +14,16 @@ from pathlib import Path
 
 import torch
 
-from penstock.cli.reproductions.plan import Defaults, Reproduction, Setting, Step, evaluated
+from penstock.cli.reproductions.plan import (
+    CIFAR_WORDS,
+    Defaults,
+    Reproduction,
+    Setting,
+    Step,
+    annealed_words,
+    distilled_words,
+    evaluated,
+)
 from penstock.cli.reproductions.resnet18 import dense_step
 from penstock.cli.reproductions.rivals_table import (
     SHORT_EPOCH,
@@ -88,8 +97,7 @@ class Contest:
         if start == str(setting.out / f"{self.network}-dense"):
             longer = replace(setting, epochs=_DENSE_EPOCHS)
             made.append(dense_step(longer, self.network, self.network, Path(start)))
-        dense = evaluated(setting, f"{self.name}-dense", Path(start))
-        made.append(replace(dense, words=(*dense.words, "--precision", "int8")))
+        made.append(evaluated(setting, f"{self.name}-dense", Path(start), int8=True))
         for row in self.rows(setting):
             made += self.fbs(setting, row) if row.method == _FBS else [self.pruned(setting, row)]
         return tuple(made)
@@ -116,8 +124,7 @@ class Contest:
         density = f"{fbs_density(self.network, setting.size, row.saving):.3f}"
         words = (
             *("train", self.start(setting), "--out", str(setting.out / row.name), "--density", density),
-            *("--recipe.density-schedule", "anneal", "--recipe.anneal-from", "0"),
-            *("--recipe.anneal-to", "0.5", "--recipe.statistics", "winners"),
+            *annealed_words("0.5"),
             *self.shared(setting, row.seed, self.rate),
         )
         score = evaluated(setting, row.name, setting.out / row.name)
@@ -126,12 +133,8 @@ class Contest:
     def shared(self, setting: Setting, seed: int, rate: str) -> tuple[str, ...]:
         """What all of them have in common: data, teacher and recipe."""
         return (
-            *("--data", setting.data, "--size", str(setting.size), "--holdout", str(setting.holdout)),
-            *("--teacher", self.start(setting), "--lessons", str(setting.out / "lessons")),
-            *("--recipe.epochs", str(setting.epochs), "--recipe.learning-rate", rate),
-            *("--recipe.seed", str(seed), "--recipe.threads", str(setting.threads)),
-            *("--recipe.distill", "0.7", "--recipe.label-smoothing", "0"),
-            *("--recipe.schedule", "linear", "--recipe.warmup", "0.1", *self.recipe(setting)),
+            *distilled_words(setting, self.start(setting), seed, rate),
+            *self.recipe(setting),
             *(("--recipe.epoch-images", str(SHORT_EPOCH)) if setting.short else ()),
         )
 
@@ -173,10 +176,6 @@ def fbs_density(network: str, size: int, saving: float) -> float:
         return density_for(add_gates(made, example), example, Budget(saving=saving))
 
 
-def _cifar(setting: Setting) -> tuple[str, ...]:
-    return ("--recipe.batch-size", "128", "--recipe.average", "0.997")
-
-
 def _photographs(setting: Setting) -> tuple[str, ...]:
     return (
         *("--recipe.batch-size", "64", "--recipe.average", "0.996", "--recipe.smallest-area", "0.35"),
@@ -191,7 +190,7 @@ CIFAR_RIVALS = Contest(
     (2.0, 3.0, 4.0),
     (_FBS, *METHODS),
     "0.03",
-    _cifar,
+    lambda setting: CIFAR_WORDS,
 ).reproduction(
     "M-CifarNet on CIFAR-10: FBS and its rivals at 2, 3 and 4 times fewer MACs",
     Defaults("cifar10", 32, 3, 5000),

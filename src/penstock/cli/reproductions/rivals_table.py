@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -21,6 +20,7 @@ from penstock.reporting.figures import Curve, CurvePoint
 from penstock.reporting.numbers import short_count, times
 from penstock.reporting.reproduced import Plot
 from penstock.reporting.tables import NOTHING, Cell, Column, Table, figure, to_json, word
+from penstock.surgery.network import count_parameters
 
 SHORT_EPOCH = 2560  # images: 20 steps of 128
 DENSE = ("dense, float32", "dense, int8")
@@ -79,7 +79,8 @@ def find_row(setting: Setting, row: Row) -> Found | None:
     if said is None:
         return None
     (one, *_) = said["rows"]
-    return Found(one["top1"], one["macs_paper"], one["macs_executed"], _weights(folder / CHECKPOINT))
+    weights = count_parameters(find_model(str(folder / CHECKPOINT)))
+    return Found(one["top1"], one["macs_paper"], one["macs_executed"], weights)
 
 
 def why_missing(setting: Setting, row: Row) -> str:
@@ -216,8 +217,3 @@ def dense_rows(setting: Setting, name: str) -> dict[str, dict[str, Any]]:
     """{"dense, float32": …, "dense, int8": …} as `penstock evaluate` scored them; nothing if it has not."""
     said = read_json(setting.out / f"{name}-dense.json")
     return {} if said is None else {f"dense, {row['precision']}": row for row in said["rows"]}
-
-
-def _weights(path: Path) -> int:
-    """How many values a checkpoint's parameters have."""
-    return sum(parameter.numel() for parameter in find_model(str(path)).parameters())

@@ -15,7 +15,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from penstock.cli.reproductions.plan import Defaults, Reproduction, Setting, Step, evaluated
+from penstock.cli.reproductions.plan import (
+    CIFAR_WORDS,
+    Defaults,
+    Reproduction,
+    Setting,
+    Step,
+    annealed_words,
+    data_words,
+    distilled_words,
+    evaluated,
+)
 from penstock.cli.reproductions.tradeoff_table import (
     THRESHOLDS,
     Point,
@@ -86,7 +96,7 @@ class Plan:
         chosen, setting = self.chosen(), self.setting
         made = [self._scored(f"{_NAME}-dense", self.start())]
         if "any" in chosen:
-            made.append(self._scored(f"{_NAME}-any", _ANY, ",".join(f"{d:g}" for d in _ANY_AT)))
+            made.append(self._scored(f"{_NAME}-any", _ANY, _ANY_AT))
         for series in ("budget", THRESHOLDS):
             if series in chosen:
                 for saving in setting.savings or _BUDGETS:
@@ -108,18 +118,16 @@ class Plan:
     def start(self) -> str:
         return self.setting.dense or _DENSE
 
-    def _scored(self, name: str, model: str, densities: str = "") -> Step:
+    def _scored(self, name: str, model: str, densities: tuple[float, ...] = ()) -> Step:
         """Accuracy in both precisions, into NAME.json."""
-        step = evaluated(self.setting, name, Path(model))
-        wanted = ("--density", densities) if densities else ()
-        return replace(step, words=(*step.words, "--precision", "int8", *wanted))
+        return evaluated(self.setting, name, Path(model), *densities, int8=True)
 
     def _searched(self, series: str, saving: float) -> list[Step]:
         name = self.folder(f"{series}-{saving:g}x", 0)
         out, setting = str(self.setting.out / name), self.setting
         words = (
             *("search", _ANY, "--saving", f"{saving:g}", "--out", out),
-            *("--data", setting.data, "--size", str(setting.size), "--holdout", str(setting.holdout)),
+            *data_words(setting),
             *(("--thresholds",) if series == THRESHOLDS else ()),
         )
         found = Step(f"search {name}", words, optional=True)
@@ -130,8 +138,7 @@ class Plan:
         out = str(self.setting.out / name)
         words = (
             *("train", start, "--out", out, "--density", f"{density:g}"),
-            *("--recipe.density-schedule", "anneal", "--recipe.anneal-from", "0"),
-            *("--recipe.anneal-to", "0.5", "--recipe.statistics", "winners", *self._shared(seed)),
+            *(*annealed_words("0.5"), *self._shared(seed)),
         )
         return [Step(f"train {name}", words), self._scored(name, out)]
 
@@ -146,15 +153,7 @@ class Plan:
         return [Step(f"prune {name}", words), self._scored(name, out)]
 
     def _shared(self, seed: int) -> tuple[str, ...]:
-        setting = self.setting
-        return (
-            *("--data", setting.data, "--size", str(setting.size), "--holdout", str(setting.holdout)),
-            *("--teacher", self.start(), "--lessons", str(setting.out / "lessons")),
-            *("--recipe.epochs", str(setting.epochs), "--recipe.learning-rate", "0.03"),
-            *("--recipe.seed", str(seed), "--recipe.threads", str(setting.threads)),
-            *("--recipe.distill", "0.7", "--recipe.label-smoothing", "0", "--recipe.batch-size", "128"),
-            *("--recipe.schedule", "linear", "--recipe.warmup", "0.1", "--recipe.average", "0.997"),
-        )
+        return (*distilled_words(self.setting, self.start(), seed, "0.03"), *CIFAR_WORDS)
 
 
 CIFAR_TRADEOFF = Reproduction(

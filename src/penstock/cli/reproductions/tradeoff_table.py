@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from penstock.cli.reproductions.plan import Setting
+from penstock.cli.reproductions.plan import Setting, not_printed_by
 from penstock.cli.reproductions.rivals_table import DENSE, dense_rows
 from penstock.cli.reproductions.together import Timed, read_json, read_times, time_together
-from penstock.errors import DataError
 from penstock.reporting.figures import Curve, CurvePoint
 from penstock.reporting.numbers import short_count, times
 from penstock.reporting.reproduced import Plot
@@ -56,10 +55,7 @@ def find_point(setting: Setting, point: Point) -> dict[str, dict[str, dict[str, 
             found[file] = {row["precision"]: row for row in rows if row["precision"] in _PRECISIONS}
             found[file]["float32"]["top1"], found[file]["float32"]["macs_paper"]
         except (KeyError, TypeError) as error:
-            raise DataError(
-                f"{setting.out / file}.json: expected what `penstock evaluate --json` prints ({error!r}); "
-                "delete it and run the same command again"
-            ) from error
+            raise not_printed_by("evaluate", setting.out / f"{file}.json", error) from error
     return found
 
 
