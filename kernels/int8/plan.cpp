@@ -148,7 +148,7 @@ Int8PlanPtr plan_int8_with(const Int8Kernels& kernels, const Tuning& tuning, con
 
   const std::size_t bytes = static_cast<std::size_t>(s.groups) * static_cast<std::size_t>(plan.inputs) *
                             static_cast<std::size_t>(plan.taps) * static_cast<std::size_t>(plan.row);
-  plan.weights.allocate(bytes / 4 + 16);
+  plan.weights.allocate_shared(bytes / 4 + 16);
   plan.bytes = static_cast<std::int64_t>(bytes);
   std::int8_t* const to = reinterpret_cast<std::int8_t*>(plan.weights.data());
   std::memset(to, 0, out < plan.row ? bytes : 0);  // what follows the last output of a row

@@ -296,9 +296,17 @@ std::int64_t int8_macs(const Int8Plan& plan, const Int8Task& task) {
 
 void plan_packing(Int8Plan& plan) {
   const int in = plan.shape.in_channels, out = plan.shape.out_channels;
-  const Int8Algorithm* const algorithm = cheapest(plan.ready, plan, in, out);
-  const std::size_t bytes = algorithm->weight_bytes(plan, in, lay_out(plan, algorithm, in, out, 1).vectors);
-  plan.packed.allocate((bytes + kPackedSlack) / 4);
+  const auto bytes_for = [&](const Int8Algorithm* one) {
+    return one->weight_bytes(plan, in, lay_out(plan, one, in, out, 1).vectors);
+  };
+  const Int8Algorithm* algorithm = cheapest(plan.ready, plan, in, out);
+  for (const Int8Algorithm* one : plan.ready) {
+    if (one == algorithm || bytes_for(one) > plan.tuning.int8_kept_bytes) continue;
+    plan.packed_for = one;
+    if (cheapest(plan.ready, plan, in, out) == one) algorithm = one;
+  }
+  const std::size_t bytes = bytes_for(algorithm);
+  plan.packed.allocate_shared((bytes + kPackedSlack) / 4);
   plan.packed_for = algorithm;
   plan.packed_bytes = bytes;
   plan.bytes += static_cast<std::int64_t>(bytes);

@@ -53,17 +53,20 @@ double cost(const Int8Plan& plan, int in_count, int out_count) {
   const double tiles = tiles_of(plan);
   const double units = std::ceil(tiles / unit_tiles(plan, in_count, out_count, 1));
   const bool permutes = k.gather_panel != nullptr;
-  const double multiply = vectors * tiles * 36.0 * pairs * (permutes ? 0.52 : 0.55) + 36.0 * panels * tiles / 6.0 * 40.0;
-  const double transforms = tiles * (150.0 * std::ceil(in_count / (2.0 * k.lanes)) + 230.0 * vectors);
+  const Tuning& t = plan.tuning;
+  const double begun = permutes ? t.int8_transform_share : 1.0;
+  const double multiply = vectors * tiles * 36.0 * pairs * (permutes ? 0.52 : 0.55) + begun * 36.0 * panels * tiles / 6.0 * 40.0;
+  const double transforms = begun * tiles * (150.0 * std::ceil(in_count / (2.0 * k.lanes)) + 230.0 * vectors);
   const Int8Weights weights = weights_of(plan, &kInt8Winograd, in_count, out_count, 1);
   const double made = weights == Int8Weights::packed ? 0.0 : weights == Int8Weights::by_panel ? units : 1.0;
-  const double far_filter = k.permutes_bytes ? 300.0 : 600.0;
-  const double filters = made * pairs * vectors * (!permutes ? 90.0 : has_far_filters(plan) ? far_filter : 220.0);
+  const double near_filter = k.permutes_bytes ? t.int8_filter_cycles : 220.0;
+  const double far_filter = k.permutes_bytes ? t.int8_far_filter_cycles : 600.0;
+  const double filters = made * pairs * vectors * (!permutes ? 90.0 : has_far_filters(plan) ? far_filter : near_filter);
   if (weights == Int8Weights::by_panel) return multiply + transforms + filters;
-  // Every unit reads all transformed filters: at 48 bytes a cycle if they fit in L2, at 10 (16 where weights are permuted) if not.
-  const double near = static_cast<double>(plan.tuning.int8_near_bytes);
+  // Every unit reads all transformed filters: at 48 bytes a cycle if they fit in L2, at 10 (or as tuned where weights are permuted) if not.
+  const double near = static_cast<double>(t.int8_near_bytes);
   const double bytes = 36.0 * pairs * vectors * 4.0 * k.lanes;
-  const double reading = units * (std::min(bytes, near) / 48.0 + std::max(0.0, bytes - near) / (permutes ? 16.0 : 10.0));
+  const double reading = units * (std::min(bytes, near) / 48.0 + std::max(0.0, bytes - near) / (permutes ? t.int8_far_rate : 10.0));
   return multiply + transforms + filters + reading;
 }
 
