@@ -4,6 +4,11 @@ namespace PENSTOCK_ISA {
 
 constexpr int kGatherBatch = 16;
 
+// Every line that a pick from here reads.
+PENSTOCK_INLINE void fetch_pick(const float* from) {
+  for (int line = 0; line < kPickSpan; line += 16) fetch_near(from + line);
+}
+
 // Rows of one vector, of `count` inputs and one tap; the group's channels begin at `in_base`, and the list goes on to `last`. Rows
 // that come a batch later are fetched.
 template <int N>
@@ -20,10 +25,10 @@ PENSTOCK_INLINE void gather_rows(const LanesGather& g, const LanesPiece* pieces,
   for (int i = 0; i < count; ++i, to += to_step) {
     const std::ptrdiff_t in = list[i], later = list[i + kGatherBatch < last ? i + kGatherBatch : last];
     Vec v = pick(from[0] + in * step[0], places[0]);
-    fetch_near(from[0] + later * step[0]);
+    fetch_pick(from[0] + later * step[0]);
     for (int n = 1; n < N; ++n) {
       v = v + pick(from[n] + in * step[n], places[n]);
-      fetch_near(from[n] + later * step[n]);
+      fetch_pick(from[n] + later * step[n]);
     }
     store(to, v);
   }
