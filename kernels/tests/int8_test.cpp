@@ -156,6 +156,9 @@ Tuning some_tuning(const Int8Kernels& kernels) {
   tuning.int8_near_bytes = static_cast<std::size_t>(between(0, 1) << 14);
   tuning.int8_winograd_bytes = static_cast<std::size_t>(between(1, 40)) << 14;
   tuning.int8_winograd_far_bytes = static_cast<std::size_t>(between(1, 40)) << 14;
+  tuning.int8_kept_bytes = static_cast<std::size_t>(between(0, 1)) << 24;
+  tuning.int8_fetch_bytes = static_cast<std::size_t>(between(0, 1)) << 20;
+  tuning.int8_transform_share = between(0, 1);
   return tuning;
 }
 
