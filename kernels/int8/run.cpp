@@ -306,7 +306,7 @@ void plan_packing(Int8Plan& plan) {
     if (cheapest(plan.ready, plan, in, out) == one) algorithm = one;
   }
   const std::size_t bytes = bytes_for(algorithm);
-  plan.packed.allocate_shared((bytes + kPackedSlack) / 4);
+  plan.packed.allocate((bytes + kPackedSlack) / 4);
   plan.packed_for = algorithm;
   plan.packed_bytes = bytes;
   plan.bytes += static_cast<std::int64_t>(bytes);

@@ -48,7 +48,7 @@ Tuning zen5(Tuning t) {
   t.pixels_sum = 10;
   t.int8_kept_bytes = 3 << 20;
   t.int8_winograd_bytes = 800 << 10;
-  t.int8_filter_cycles = 90;
+  t.int8_filter_cycles = 110;
   t.int8_transform_share = 0.65;
   t.int8_far_rate = 40;
   t.int8_fetch_bytes = 0;
