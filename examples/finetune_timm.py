@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument("--network", default="resnet18")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--density", type=float, default=0.5)
-    parser.add_argument("--images", type=int, default=200, help="images of the sample, half of them for testing")
+    parser.add_argument("--images", type=int, default=200, help="of the sample, half of them for testing")
     options = parser.parse_args(arguments)
 
     torch.manual_seed(0)

@@ -146,8 +146,8 @@ def record_epoch(run: Run, part: Part, on_epoch: Callable[[dict[str, Any], nn.Mo
     run.state.history.append(metrics)
     if run.folder is not None and processes.main:
         run.state.tensors = collect(run.network, run.optimiser, run.average)
-        # Metrics first: a run that dies between the two repeats the epoch and writes them again. The other way
-        # round, the last epoch's would be missing for good.
+        # Metrics first: a run that dies between the two repeats the epoch and writes them again. The other
+        # way round, the last epoch's would be missing for good.
         lines = "".join(json.dumps(line) + "\n" for line in run.state.history)
         write_atomically(run.folder / "metrics.jsonl", lines.encode())
         save_state(run.state, run.folder / STATE_FILE)

@@ -44,8 +44,9 @@ class Setting:
         return f"0:{sides[0]},0.35:{sides[1]},0.75:{sides[2]}"
 
     def grown(self) -> str:
-        """The last of these for a whole run."""
-        return f"0:{max(1, round(0.8 * self.size))}"
+        """The last two of these, half a run each: for networks that have learnt to see already."""
+        sides = [max(1, round(share * self.size)) for share in (0.6, 0.8)]
+        return f"0:{sides[0]},0.5:{sides[1]}"
 
 
 @dataclass(frozen=True)
