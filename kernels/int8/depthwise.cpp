@@ -38,29 +38,34 @@ DepthwiseTaps plan_depthwise(const Int8Shape& s, const std::int8_t* weights) {
   const auto stream = [&](int row, int down, int across) {
     DepthwiseTaps::Stream made{};
     for (int r = 0; r < 4; ++r) {
-      // Where a tap is missing its weight is 0, and any code will do.
+      // Where a tap is missing its weight is 0, and any code of the map will do.
       made.row[r] = (row + (row + r * down < s.kernel_h ? r * down : 0)) * s.dilation_h;
-      made.column[r] = r * across * s.dilation_w;
+      made.column[r] = (r * across < s.kernel_w ? r * across : 0) * s.dilation_w;
     }
     taps.streams.push_back(made);
   };
-  const auto use = [&](int row, int column, int down, int across) {
+  // Taps of columns before `first` have been used.
+  const auto use = [&](int row, int column, int down, int across, int first) {
     taps.uses.push_back({static_cast<int>(taps.streams.size()) - 1, column * s.dilation_w});
     std::vector<int> four;
     for (int r = 0; r < 4; ++r) {
       const int y = row + r * down, x = column + r * across;
-      four.push_back(y < s.kernel_h && x < s.kernel_w ? y * s.kernel_w + x : -1);
+      four.push_back(y < s.kernel_h && x >= first && x < s.kernel_w ? y * s.kernel_w + x : -1);
     }
     rows.push_back(four);
   };
   int row = 0;
   for (; s.kernel_h - row > 1; row += 4) {
     stream(row, 1, 0);
-    for (int x = 0; x < s.kernel_w; ++x) use(row, x, 1, 0);
+    for (int x = 0; x < s.kernel_w; ++x) use(row, x, 1, 0, x);
   }
   if (row < s.kernel_h) {
     stream(row, 0, 1);
-    for (int x = 0; x < s.kernel_w; x += 4) use(row, x, 0, 1);
+    for (int x = 0; x < s.kernel_w; x += 4) {
+      // Four columns may end three pixels behind the kernel, as far as a map may be read; else the last four begin sooner.
+      const int behind = (x + 4 - s.kernel_w) * s.dilation_w;
+      use(row, behind > 3 ? std::max(0, s.kernel_w - 4) : x, 0, 1, x);
+    }
   }
   for (const DepthwiseTaps::Use& one : taps.uses) taps.span = std::max(taps.span, one.column + 1);
   const int area = s.kernel_h * s.kernel_w;

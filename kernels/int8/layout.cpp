@@ -115,7 +115,7 @@ void lay_out_rows(const Int8Plan& plan, int threads, bool copies, std::size_t pi
     lay.panel_units = std::clamp((lay.vectors + plan.kernels->most_vectors - 1) / plan.kernels->most_vectors, 1, 4 * threads);
   }
   const std::size_t input_rows = static_cast<std::size_t>((lay.unit_rows - 1) * s.stride_h + reach);
-  lay.pixels = room.take(copies ? input_rows * row + pixel * static_cast<std::size_t>(s.pad_w + 1) + 256 : 0) - lay.thread;
+  lay.pixels = room.take(copies ? input_rows * row + pixel * static_cast<std::size_t>(s.pad_w + 4) + 256 : 0) - lay.thread;
   const std::size_t pixels = static_cast<std::size_t>(lay.unit_rows) * static_cast<std::size_t>(s.output.width);
   lay.sources = room.take(sizeof(void*) * pixels) - lay.thread;
   lay.targets = room.take(sizeof(void*) * pixels) - lay.thread;
