@@ -92,7 +92,7 @@ def any_step(setting: Setting, name: str, start: Path) -> Step:
         *("--teacher", str(start), *_distilled(setting)),
         *("--recipe.density-schedule", "any", "--recipe.any-low", "0.45", "--recipe.any-levels", _LEVELS),
         *("--recipe.any-near", "0.25", "--recipe.anneal-from", "0", "--recipe.anneal-to", "0.2"),
-        *("--recipe.statistics", "winners", "--recipe.epochs", setting.part(0.5)),
+        *("--recipe.statistics", "winners", "--recipe.epochs", setting.part(0.3)),
     )
     return Step(f"train {name}", words)
 
