@@ -16,7 +16,8 @@
 #endif
 #define PENSTOCK_VEC "machine/vec_avx512.h"
 #define PENSTOCK_CODES "machine/codes_avx512.h"
-#define PENSTOCK_EIGHT_FLOATS  // fit in a register (vec8.h)
+#define PENSTOCK_EIGHT_FLOATS    // fit in a register (vec8.h)
+#define PENSTOCK_SIXTEEN_FLOATS  // as well
 // Pragmas take no macros; _Pragma takes the text that one becomes.
 #define PENSTOCK_PRAGMA(...) _Pragma(#__VA_ARGS__)
 #if defined(__clang__)

@@ -79,6 +79,18 @@ PENSTOCK_INLINE Vec from_last_of(Vec a, Vec b) {
 }
 #endif
 
+#ifdef PENSTOCK_SIXTEEN_FLOATS
+// Sixteen floats where they fit in a register: for sums whose lanes have nothing to do with each other.
+typedef float Wide __attribute__((vector_size(64)));
+constexpr int kWideLanes = 16;
+PENSTOCK_INLINE Wide load_wide(const float* p) {
+  Wide v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+PENSTOCK_INLINE void store_wide(float* p, Wide v) { __builtin_memcpy(p, &v, sizeof v); }
+#endif
+
 // Masks: all bits of a lane where it holds.
 PENSTOCK_INLINE Int less(Vec a, Vec b) {
   return (Int)in_registers(a, b, [](auto x, auto y) { return x < y; });

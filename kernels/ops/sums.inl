@@ -120,12 +120,27 @@ static float summarise(const float* plane, Planes shape, Summary kind) {
   }
 }
 
-// Adds kRows rows, times `x` each, to the sums of outputs [begin, end); the first rows find no sums yet.
+// Adds kRows rows, times `x` each, to the sums of outputs [begin, end); the first rows find no sums yet. Each sum adds row after row,
+// whatever the width of a vector.
 template <int kRows>
 PENSTOCK_INLINE void add_rows(const float* x, const float* const* rows, bool first, int begin, int end, float* sums) {
+  int o = begin;
+#ifdef PENSTOCK_SIXTEEN_FLOATS
+  // Two whole cache lines of every row at a time: so more of them are on their way from L3 or memory.
+  Wide wide[kRows];
+  for (int r = 0; r < kRows; ++r) wide[r] = Wide{} + x[r];
+  for (; o + 2 * kWideLanes <= end; o += 2 * kWideLanes) {
+    Wide low = first ? Wide{} : load_wide(sums + o), high = first ? Wide{} : load_wide(sums + o + kWideLanes);
+    for (int r = 0; r < kRows; ++r) {
+      low += wide[r] * load_wide(rows[r] + o);
+      high += wide[r] * load_wide(rows[r] + o + kWideLanes);
+    }
+    store_wide(sums + o, low);
+    store_wide(sums + o + kWideLanes, high);
+  }
+#endif
   Vec by[kRows];
   for (int r = 0; r < kRows; ++r) by[r] = splat(x[r]);
-  int o = begin;
   for (; o + kLanes <= end; o += kLanes) {
     Vec sum = first ? splat(0.0f) : load(sums + o);
     for (int r = 0; r < kRows; ++r) sum += by[r] * load(rows[r] + o);
