@@ -51,6 +51,7 @@ float* aligned_floats(std::size_t count) {
 // One occurrence of a layer: own weights, shared input and output memory.
 struct Instance {
   std::size_t layer;
+  std::vector<float> weights;
   ConvPlanPtr plan;
 };
 
@@ -74,9 +75,10 @@ struct Bench {
       for (float& w : weights) w = gauss(random);
       for (int r = 0; r < layer.repeat; ++r) {
         std::string error;
-        ConvPlanPtr plan = plan_conv(s, weights.data(), nullptr, with.machine, with.algorithm, error);
+        std::vector<float> own = weights;
+        ConvPlanPtr plan = plan_conv(s, own.data(), nullptr, with.machine, with.algorithm, error);
         // Where an algorithm does not fit the shape, its column shows the automatic choice.
-        if (!plan) plan = plan_conv(s, weights.data(), nullptr, with.machine, nullptr, error);
+        if (!plan) plan = plan_conv(s, own.data(), nullptr, with.machine, nullptr, error);
         if (!plan) {
           std::fprintf(stderr, "%s\n", error.c_str());
           std::exit(1);
@@ -84,7 +86,7 @@ struct Bench {
         const ConvScratchFloats scratch = conv_scratch(*plan, layer.in, layer.out);
         shared_floats = std::max(shared_floats, scratch.shared);
         thread_floats = std::max(thread_floats, scratch.thread);
-        instances.push_back({i, std::move(plan)});
+        instances.push_back({i, std::move(own), std::move(plan)});
       }
       in_floats = std::max(in_floats, static_cast<std::size_t>(layer.in) * s.input.stride());
       out_floats = std::max(out_floats, static_cast<std::size_t>(layer.out) * s.output.stride());

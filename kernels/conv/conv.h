@@ -113,8 +113,8 @@ struct ConvPlanDelete {  // plans look immutable: any number of threads may run 
 using ConvPlanPtr = std::unique_ptr<ConvPlan, ConvPlanDelete>;
 
 // Plans one layer. `weights` is [out][in / groups][kernel_h][kernel_w] with the norm folded in, `bias` is [out] or
-// null; both are copied. `algorithm` is the one to use, or null for those that suit. Returns null and says why in `error` when an
-// argument is refused.
+// null. The weights must outlive the plan, which may read them where they lie. `algorithm` is the one to use, or null for those that
+// suit. Returns null and says why in `error` when an argument is refused.
 ConvPlanPtr plan_conv(const ConvShape& shape, const float* weights, const float* bias, const Machine& machine,
                       const ConvAlgorithm* algorithm, std::string& error);
 

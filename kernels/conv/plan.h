@@ -70,6 +70,7 @@ struct LanesPlan {
   int vectors = 0, panels = 0;  // of a group, with all its channels
   std::int64_t group_floats = 0;
   std::vector<std::ptrdiff_t> taps;  // in pixels, from the one under output (0, 0)
+  const float* given = nullptr;  // [out][in of the group][tap], where those of active channels are turned; null: they are picked
   bool flat = false;
   int blocks = 1;  // of pixels, if flat, or of rows
 };

@@ -16,6 +16,8 @@ class LanesAhead {
     if (fetch.pieces != nullptr) {
       find_pieces();
       lines *= std::int64_t{fetch.taps} * piece_count_ * kPickLines;
+    } else if (fetch.run_lines > 0) {
+      lines *= fetch.run_lines;
     }
     lines += std::int64_t{later.count} * later.lines;
     const std::int64_t share = (lines + steps - 1) / steps;
@@ -25,7 +27,9 @@ class LanesAhead {
   // The lines of one tile.
   int fill() {
     int count = 0;
-    if (fetch_.pieces == nullptr) {
+    if (fetch_.run_lines > 0) {
+      while (row_ < fetch_.rows && count < share_) count = add_run(count);
+    } else if (fetch_.pieces == nullptr) {
       count = fetch_.rows - row_ < share_ ? fetch_.rows - row_ : share_;
       const float* const from = fetch_.from + std::ptrdiff_t{row_} * kLineFloats;
       for (int i = 0; i < count; ++i) lines_[i] = from + i * kLineFloats;
@@ -65,6 +69,16 @@ class LanesAhead {
     return count + piece_count_ * kPickLines;
   }
 
+  int add_run(int count) {
+    const float* const row = fetch_.from + fetch_.list[row_] * fetch_.run_step;
+    for (; run_line_ < fetch_.run_lines && count < share_; ++run_line_) lines_[count++] = row + run_line_ * kLineFloats;
+    if (run_line_ == fetch_.run_lines) {
+      run_line_ = 0;
+      ++row_;
+    }
+    return count;
+  }
+
   int add_later(int count) {
     const float* const row = *later_.rows;
     for (; line_ < later_.lines && count < share_; ++line_) lines_[count++] = row + line_ * kLineFloats;
@@ -78,7 +92,7 @@ class LanesAhead {
 
   const LanesFetch& fetch_;
   LaterRows later_;
-  int share_, tap_ = 0, row_ = 0, line_ = 0;
+  int share_, tap_ = 0, row_ = 0, run_line_ = 0, line_ = 0;
   int piece_count_ = 0;  // of those in lines of their own
   const float* from_[kMostPieces];
   std::ptrdiff_t step_[kMostPieces];

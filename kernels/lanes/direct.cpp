@@ -26,7 +26,7 @@ bool all_active(const ConvPlan& plan, int in_count, int out_count) {
 
 // Where things lie in the shared scratch, in floats.
 struct Scratch {
-  std::size_t panels, gain, offset, taps, first_piece, pieces, sums, weights, total;
+  std::size_t panels, gain, offset, taps, first_piece, pieces, places, sums, weights, total;
   std::size_t thread;  // weights of one panel
 };
 
@@ -56,8 +56,11 @@ Scratch lay_out(const ConvPlan& plan, int in_count, int out_count) {
     const std::size_t spans = static_cast<std::size_t>(l.groups) * (static_cast<std::size_t>(l.vectors) * lanes / 8 + 1);
     lay.first_piece = take(4 * (vectors + 1));
     lay.pieces = take(sizeof(LanesPiece) * (spans + vectors));
-    if (l.blocks > 1) lay.weights = take(4 * vectors * lanes * inputs * taps);
-    else lay.thread = floats_of(4 * kLanesVectors * lanes * inputs * taps);
+    if (l.given) lay.places = take(4 * static_cast<std::size_t>(plan.shape.in_channels) * taps);
+    // Weights of inputs that are not active go to a row after the others.
+    const std::size_t rows = inputs * taps + 1;
+    if (l.blocks > 1) lay.weights = take(4 * vectors * lanes * rows);
+    else lay.thread = floats_of(4 * kLanesVectors * lanes * rows);
   }
   lay.total = at;
   return lay;
@@ -123,7 +126,8 @@ void set_panels(const Run& run) {
       panel->weights = floats;
       std::int32_t step;
       if (run.dense && panel->vectors > 0) find_vector(run.plan, g, 2 * j, panel->weights, step);
-      floats += static_cast<std::int64_t>(panel->vectors) * lanes * panel->in_count * static_cast<std::int64_t>(l.taps.size());
+      floats +=
+          static_cast<std::int64_t>(panel->vectors) * lanes * (panel->in_count * static_cast<std::int64_t>(l.taps.size()) + 1);
     }
   }
 }
@@ -179,16 +183,39 @@ void set_pieces(const Run& run) {
     if (first[v] < 0) first[v] = first[v + 1];
 }
 
+void set_places(const Run& run) {
+  const LanesPlan& l = run.plan.in_lanes;
+  const ConvTask& task = run.task;
+  const int taps = static_cast<int>(l.taps.size());
+  std::int32_t* to = run.at<std::int32_t>(run.lay.places);
+  for (int g = 0, i = 0; g < l.groups; ++g) {
+    const int first = i;
+    while (i < task.in_count && task.in_list[i] < (g + 1) * l.in_group) ++i;
+    const int count = i - first;
+    std::fill(to, to + l.in_group * taps, taps * count);
+    for (int p = first; p < i; ++p)
+      for (int tap = 0; tap < taps; ++tap) to[(task.in_list[p] - g * l.in_group) * taps + tap] = tap * count + p - first;
+    to += l.in_group * taps;
+  }
+}
+
 void prepare(const Run& run) {
   set_taps(run);
   set_panels(run);
   set_ends(run);
-  if (!run.dense) set_pieces(run);
+  if (!run.dense && run.plan.in_lanes.given) set_places(run);
+  else if (!run.dense) set_pieces(run);
   clear_pixel_padding(run.task.output, run.plan.shape.output, pixel_floats(run.task.out_count));
 }
 
 void gather(const Run& run, int panel, float* to) {
   const ConvPlan& plan = run.plan;
+  const LanesPlan& l = plan.in_lanes;
+  if (l.given) {
+    const int taps = static_cast<int>(l.taps.size()), columns = l.in_group * taps;
+    const LanesTurn turn = {l.given, columns, columns, taps, run.task.out_list, run.at<std::int32_t>(run.lay.places)};
+    return lanes_kernels(plan.machine.isa).turn(turn, run.panels()[panel], to);
+  }
   const LanesGather args = {plan.in_lanes.weights.data(),
                             run.at<LanesPiece>(run.lay.pieces),
                             run.at<std::int32_t>(run.lay.first_piece),
@@ -199,15 +226,29 @@ void gather(const Run& run, int panel, float* to) {
   lanes_kernels(plan.machine.isa).gather(args, run.panels()[panel], to);
 }
 
+// With one thread, each panel's weights are gathered just before its first use, while those of the next are fetched; a sum begins with
+// the last block of pixels (run/walk_sums.cpp). Otherwise a stage of its own gathers them all for the threads to share.
+int first_block(const ConvPlan& plan) { return plan.shape.adds ? plan.in_lanes.blocks - 1 : 0; }
+int last_block(const ConvPlan& plan) { return plan.shape.adds ? 0 : plan.in_lanes.blocks - 1; }
+bool gathers_first(const ConvPlan& plan, const ConvTask& task) {
+  return plan.in_lanes.blocks > 1 && task.threads > 1 && !all_active(plan, task.in_count, task.out_count);
+}
+
 // The weights of panel `number`, or the rows that they will be gathered from.
-LanesFetch fetch_of(const Run& run, int number) {
+LanesFetch fetch_of(const Run& run, int number, bool gathered) {
   const LanesPlan& l = run.plan.in_lanes;
   const LanesPanel& panel = run.panels()[number];
   const int lanes = run.plan.kernels->lanes, taps = static_cast<int>(l.taps.size());
   LanesFetch next{};
-  if (run.dense || l.blocks > 1) {
+  if (gathered) {
     next.from = run.weights() + panel.weights;
     next.rows = static_cast<int>(std::int64_t{panel.vectors} * lanes * panel.in_count * taps / 16);
+  } else if (l.given) {
+    next.from = l.given;
+    next.list = run.task.out_list + panel.first;
+    next.rows = panel.outs;
+    next.run_step = static_cast<std::ptrdiff_t>(l.in_group) * taps;
+    next.run_lines = (l.in_group * taps + 15) / 16;
   } else if (run.plan.shape.in_layout != Layout::planes) {
     const std::int32_t* const first = run.at<std::int32_t>(run.lay.first_piece) + panel.vector;
     next.from = l.weights.data();
@@ -248,9 +289,12 @@ void multiply(const Run& run, int unit, float* thread) {
   const LanesPanel& panel = run.panels()[number];
   if (panel.vectors == 0) return;
   const float* weights = run.weights() + panel.weights;
-  if (!run.dense && l.blocks == 1) {
+  const bool first = block == first_block(run.plan), gathers = !run.dense && !gathers_first(run.plan, run.task);
+  if (gathers && l.blocks == 1) {
     gather(run, number, thread);
     weights = thread;
+  } else if (gathers && first) {
+    gather(run, number, run.at<float>(run.lay.weights) + panel.weights);
   }
   const Planes& out = run.plan.shape.output;
   const std::int64_t pieces = l.flat ? static_cast<std::int64_t>(out.height) * out.width : out.height;
@@ -262,7 +306,10 @@ void multiply(const Run& run, int unit, float* thread) {
   }
   LanesArgs args = args_of(run);
   // From the second block of pixels on, weights that fit L2 are there already.
-  if (unit + 1 < count * l.blocks && (unit < count || weights_are_far(run.plan))) args.next = fetch_of(run, (unit + 1) % count);
+  const bool last = number + 1 == count;
+  if (first && !last) args.next = fetch_of(run, number + 1, !gathers);
+  else if (weights_are_far(run.plan) && !(last && block == last_block(run.plan)))
+    args.next = fetch_of(run, (number + 1) % count, true);
   args.later = later_rows(run.task, unit, count * l.blocks);
   lanes_kernels(run.plan.machine.isa)
       .multiply(args, panel, weights, static_cast<int>(pieces * block / l.blocks),
@@ -292,10 +339,6 @@ ConvScratchFloats scratch_of(const ConvPlan& plan, int most_in, int most_out) {
   const Scratch fewer = most_in > 1 ? lay_out(plan, most_in - 1, most_out) : some;
   const Scratch fewest = most_out > 1 ? lay_out(plan, most_in, most_out - 1) : some;
   return {std::max({some.total, fewer.total, fewest.total}), std::max({some.thread, fewer.thread, fewest.thread}), 0};
-}
-
-bool gathers_first(const ConvPlan& plan, const ConvTask& task) {
-  return plan.in_lanes.blocks > 1 && !all_active(plan, task.in_count, task.out_count);
 }
 
 int stages(const ConvPlan& plan, const ConvTask& task) { return 2 + (gathers_first(plan, task) ? 1 : 0) + (task.sums ? 1 : 0); }

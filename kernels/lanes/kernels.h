@@ -41,8 +41,9 @@ struct LanesOutput {
   float slope;
 };
 
-// Memory that is read next: it is fetched into L2 while something else is multiplied. `rows` cache lines one after the other, or, with
-// pieces, the rows of every tap and of inputs list[0], ..., list[rows - 1] that those pieces consist of.
+// Memory that is read next: it is fetched into L2 while something else is multiplied. `rows` cache lines one after the other; or, with
+// pieces, the rows of every tap and of inputs list[0], ..., list[rows - 1] that those pieces consist of; or, with run_lines, so many
+// lines of each of the rows list[0], ..., list[rows - 1].
 struct LanesFetch {
   const float* from;
   const LanesPiece* pieces;
@@ -50,6 +51,8 @@ struct LanesFetch {
   const std::int32_t* list;
   int rows, taps;
   int tap_rows, in_base;  // rows from one tap to the next; the input that row 0 belongs to
+  int run_lines;
+  std::ptrdiff_t run_step;  // floats from one row to the next
 };
 
 struct LanesArgs {
@@ -73,6 +76,15 @@ struct LanesGather {
   const std::int32_t* in_list;
   int taps, in_channels;  // of a group
   bool planes;
+};
+
+// Weights as they were given, [output][input][tap]; an output reads `columns` of them, 16 at least.
+struct LanesTurn {
+  const float* weights;
+  std::ptrdiff_t row;  // floats from one output to the next
+  int columns, taps;
+  const std::int32_t* out_list;
+  const std::int32_t* places;  // of each input and tap: the row of the panel that it becomes
 };
 
 // Each output reads the channel of the same number alone. Pixels may be anywhere in a row; kernels look where the map ends.
@@ -142,6 +154,8 @@ struct LanesKernels {
   void (*multiply)(const LanesArgs&, const LanesPanel&, const float* weights, int begin, int end, float* sums);
   // The weights of one panel's active channels.
   void (*gather)(const LanesGather&, const LanesPanel&, float* to);
+  // The same, from weights as they were given.
+  void (*turn)(const LanesTurn&, const LanesPanel&, float* to);
   // Vectors [vector_begin, vector_end) of rows [row_begin, row_end).
   void (*depthwise)(const DepthwiseArgs&, int row_begin, int row_end, int vector_begin, int vector_end, float* sums);
   // Rows [row_begin, row_end) of the result.

@@ -22,7 +22,8 @@ bool set_spread(const LanesKernels& kernels, const std::int32_t* from, int from_
 constexpr std::int64_t spread_pieces(int from_count, int to_count) { return (std::int64_t{from_count} + to_count) / 4 + 4; }
 
 // A 1x1 convolution of pixels is computed in blocks of pixels: block b begins at pixel [pixels * b / blocks]. In the stage of the
-// products, which is the last one of a task that asks for no sums, the units of a block follow each other.
+// products, which is the last one of a task that asks for no sums, the units of a block follow each other. One thread takes the blocks
+// in order, or, where another map is added, from the last to the first; in the block that it begins with, the weights are gathered.
 int lanes_blocks(const ConvPlan& plan);
 // Whether a convolution can add another map: its pixels, and those of both maps, run on without padding.
 bool lanes_can_add(const ConvShape& shape);

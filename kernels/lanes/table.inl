@@ -10,6 +10,8 @@
 
 #include "lanes/gather.inl"
 
+#include "lanes/turn.inl"
+
 #include "lanes/depthwise.inl"
 
 #include "ops/window.inl"
@@ -19,7 +21,7 @@
 namespace penstock {
 namespace PENSTOCK_ISA {
 
-static const LanesKernels kLanesTable = {kLanes,         kPickSpan,   multiply_panel, gather_panel, convolve_depthwise,
+static const LanesKernels kLanesTable = {kLanes,         kPickSpan,   multiply_panel, gather_panel, turn_panel, convolve_depthwise,
                                          combine_pixels, pool_pixels, sum_pixels,     to_pixels,    to_planes};
 
 }  // namespace PENSTOCK_ISA
