@@ -48,8 +48,7 @@ Scratch lay_out(const ConvPlan& plan, int in_count, int out_count) {
   lay.panels = take(sizeof(LanesPanel) * static_cast<std::size_t>(panel_count(plan, out_count)));
   lay.gain = take(4 * vectors * lanes);
   lay.offset = take(4 * vectors * lanes);
-  lay.taps =
-      take(sizeof(std::ptrdiff_t) * taps * (plan.shape.in_layout == Layout::planes ? static_cast<std::size_t>(in_count) : 1));
+  lay.taps = take(sizeof(std::ptrdiff_t) * taps * static_cast<std::size_t>(in_count));
   lay.sums = take(4 * vectors * lanes * static_cast<std::size_t>(l.blocks));
   if (!all_active(plan, in_count, out_count)) {
     // A piece of the plan's weights adds to the vectors that it begins and to one that it goes on in.
@@ -90,6 +89,18 @@ struct Run {
   const float* weights() const { return dense ? plan.in_lanes.weights.data() : at<float>(lay.weights); }
 };
 
+// Calls f with where each group's active inputs begin and end in the list.
+template <typename F>
+void each_group(const Run& run, F f) {
+  const LanesPlan& l = run.plan.in_lanes;
+  for (int g = 0, i = 0; g < l.groups; ++g) {
+    const int first = i;
+    while (i < run.task.in_count && run.task.in_list[i] < (g + 1) * l.in_group) ++i;
+    f(g, first, i);
+  }
+}
+
+// Rows of weights are [tap][input] in each group; of planes [input][tap].
 void set_taps(const Run& run) {
   const ConvShape& s = run.plan.shape;
   const std::vector<std::ptrdiff_t>& taps = run.plan.in_lanes.taps;
@@ -99,7 +110,10 @@ void set_taps(const Run& run) {
       for (std::ptrdiff_t tap : taps) *to++ = p * s.input.stride() + tap;
   } else {
     const std::ptrdiff_t pixel = pixel_floats(run.task.in_count);
-    for (std::ptrdiff_t tap : taps) *to++ = tap * pixel;
+    each_group(run, [&](int, int first, int end) {
+      for (std::ptrdiff_t tap : taps)
+        for (int i = 0; i < end - first; ++i) *to++ = tap * pixel + i;
+    });
   }
 }
 
@@ -188,15 +202,13 @@ void set_places(const Run& run) {
   const ConvTask& task = run.task;
   const int taps = static_cast<int>(l.taps.size());
   std::int32_t* to = run.at<std::int32_t>(run.lay.places);
-  for (int g = 0, i = 0; g < l.groups; ++g) {
-    const int first = i;
-    while (i < task.in_count && task.in_list[i] < (g + 1) * l.in_group) ++i;
-    const int count = i - first;
+  each_group(run, [&](int g, int first, int end) {
+    const int count = end - first;
     std::fill(to, to + l.in_group * taps, taps * count);
-    for (int p = first; p < i; ++p)
+    for (int p = first; p < end; ++p)
       for (int tap = 0; tap < taps; ++tap) to[(task.in_list[p] - g * l.in_group) * taps + tap] = tap * count + p - first;
     to += l.in_group * taps;
-  }
+  });
 }
 
 void prepare(const Run& run) {
@@ -272,8 +284,8 @@ LanesArgs args_of(const Run& run) {
   a.input = task.input;
   a.step = s.stride_w * pixel;
   a.row = static_cast<std::ptrdiff_t>(s.stride_h) * s.input.pitch() * pixel;
-  a.taps = run.at<std::ptrdiff_t>(run.lay.taps);
-  a.tap_count = static_cast<int>(run.plan.in_lanes.taps.size());
+  a.places = run.at<std::ptrdiff_t>(run.lay.taps);
+  a.taps = static_cast<int>(run.plan.in_lanes.taps.size());
   a.planes = planes;
   a.flat = run.plan.in_lanes.flat;
   a.whole = run.plan.in_lanes.groups == 1;

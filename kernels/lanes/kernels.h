@@ -56,11 +56,12 @@ struct LanesFetch {
 };
 
 struct LanesArgs {
-  const float* input;          // under output pixel (0, 0), where offset 0 is
-  std::ptrdiff_t step, row;    // floats from what one output reads to what its right and lower neighbour reads
-  const std::ptrdiff_t* taps;  // offsets of runs of `in_count` values; of planes, of single values
-  int tap_count;
-  bool planes;      // a run is one value, and taps are [input][tap]
+  const float* input;        // under output pixel (0, 0), where offset 0 is
+  std::ptrdiff_t step, row;  // floats from what one output reads to what its right and lower neighbour reads
+  // Where each row of weights has its factors, from what its panel reads first: `taps` places for every active input.
+  const std::ptrdiff_t* places;
+  int taps;
+  bool planes;      // a panel reads from plane 0 on, not from its first input on
   bool flat;        // rows of input and output follow each other without padding: pixels are numbered through the whole map
   bool whole;       // vectors may be stored whole
   bool fetch_rows;  // each panel reads only a part of each input pixel, which the hardware prefetcher does not predict

@@ -14,8 +14,8 @@ constexpr int kBeat = 8;
 struct LanesTile {
   const float* input;
   std::ptrdiff_t step;
-  const ptrdiff_t* taps;
-  int tap_count, run;
+  const ptrdiff_t* places;  // from the input, of each row of weights
+  int rows;
   const float* weights;
   const float *gain, *offset;
   Vec low, high;
@@ -109,25 +109,24 @@ static void lanes_tile(const LanesTile& t) {
   const std::ptrdiff_t step = t.step;
   const float* const* line = t.lines;
   const float* const* const last_line = line + t.line_count;
-  for (int tap = 0; tap < t.tap_count; ++tap) {
-    const float* bases[kBases];
-#pragma GCC unroll 4
-    for (int b = 0; b < kBases; ++b) bases[b] = t.input + t.taps[tap] + b * kFew * step;
-    for (int left = t.run; left > 0; left -= kBeat) {
-      for (int n = t.beat_lines; n > 0 && line < last_line; --n) fetch_far(*line++);
+  const float* const input = t.input;
+  const std::ptrdiff_t* place = t.places;
+  // One loop over taps and inputs: in groups of few channels the branch predictor would miss the end of a loop for each tap.
+  for (int left = t.rows; left > 0; left -= kBeat) {
+    for (int n = t.beat_lines; n > 0 && line < last_line; --n) fetch_far(*line++);
 #pragma GCC unroll 1
-      for (int i = left < kBeat ? left : kBeat; i > 0; --i, weights += V * kLanes) {
-        Vec w[V];
+    for (int i = left < kBeat ? left : kBeat; i > 0; --i, weights += V * kLanes, ++place) {
+      const float* bases[kBases];
 #pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) w[v] = load(weights + v * kLanes);
+      for (int b = 0; b < kBases; ++b) bases[b] = input + *place + b * kFew * step;
+      Vec w[V];
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) w[v] = load(weights + v * kLanes);
 #pragma GCC unroll 16
-        for (int p = 0; p < P; ++p) {
-          const Vec x = splat(bases[p / kFew][p % kFew * step]);
+      for (int p = 0; p < P; ++p) {
+        const Vec x = splat(bases[p / kFew][p % kFew * step]);
 #pragma GCC unroll 4
-          for (int v = 0; v < V; ++v) acc[p][v] = fma(w[v], x, acc[p][v]);
-        }
-#pragma GCC unroll 4
-        for (int b = 0; b < kBases; ++b) ++bases[b];
+        for (int v = 0; v < V; ++v) acc[p][v] = fma(w[v], x, acc[p][v]);
       }
     }
   }
@@ -178,79 +177,62 @@ struct LanesStrip {
   int begin_of(int tile) const { return pixels * tile / tiles; }
 };
 
-// Chunks of a panel's weights: several taps of all inputs, or some inputs of one tap.
-struct LanesChunks {
-  int tap_step, in_step, count;
-};
-
-static LanesChunks cut_chunks(int vectors, int taps, int run) {
-  const auto share = [](int whole, int most) {
-    const int parts = (whole + most - 1) / most;
-    return (whole + parts - 1) / parts;
-  };
-  const auto parts = [](int whole, int step) { return (whole + step - 1) / step; };
-  const int rows = kChunkFloats / (vectors * kLanes);
-  if (run == 0 || taps == 0) return {taps + 1, 1, 1};  // of nothing
-  if (run > rows) {
-    const int in_step = share(run, rows);
-    return {1, in_step, taps * parts(run, in_step)};
-  }
-  const int tap_step = share(taps, rows / run);
-  return {tap_step, run, parts(taps, tap_step)};
+// Chunks of a panel's rows of weights, of about the same size.
+static int chunks_of(int vectors, int rows) {
+  const int most = kChunkFloats / (vectors * kLanes);
+  return rows > most ? (rows + most - 1) / most : 1;
 }
 
 // Tiles [begin, end) of a strip, kGroupPixels at most.
-static void multiply_group(const LanesArgs& a, const LanesPanel& panel, LanesTile t, const float* weights,
-                           const LanesChunks& chunks, const LanesStrip& strip, int begin, int end, LanesAhead& ahead, float* sums) {
+static void multiply_group(const LanesArgs& a, const LanesPanel& panel, LanesTile t, const float* weights, int chunks,
+                           const LanesStrip& strip, int begin, int end, LanesAhead& ahead, float* sums) {
   const LanesOutput& out = a.out;
   const bool curved = out.activation >= 0;
   const std::ptrdiff_t wide = std::ptrdiff_t{panel.vectors} * kLanes;
   float* const to = out.pixels + panel.first;
   alignas(64) float partial[kGroupPixels * kLanesVectors * kLanes];
-  const int run = t.run, taps = t.tap_count, start = strip.begin_of(begin);
-  const std::ptrdiff_t* const all_taps = t.taps;
-  for (int tap = 0; tap == 0 || tap < taps; tap += chunks.tap_step)
-    for (int i = 0; i == 0 || i < run; i += chunks.in_step) {
-      t.begins = tap == 0 && i == 0;
-      t.ends = tap + chunks.tap_step >= taps && i + chunks.in_step >= run;
-      t.taps = all_taps + tap;
-      t.tap_count = taps - tap < chunks.tap_step ? taps - tap : chunks.tap_step;
-      t.run = run - i < chunks.in_step ? run - i : chunks.in_step;
-      t.weights = weights + (static_cast<std::ptrdiff_t>(tap) * run + i) * wide;
-      const int x = (strip.first + start) % out.width, y = strip.y + (strip.first + start) / out.width;
-      float* pixel = to + y * out.row + x * out.pixel;
-      int left = out.width - x;  // of this row
-      for (int n = begin, first = start, next; n < end; ++n, first = next) {
-        next = strip.begin_of(n + 1);
-        const int pixels = next - first;
-        for (int p = 0; t.ends && p < pixels; ++p, pixel += out.pixel) {
-          t.to[p] = pixel;
-          if (--left == 0) {
-            left = out.width;
-            pixel += out.row - out.width * out.pixel;
-          }
+  const int rows = t.rows, start = strip.begin_of(begin);
+  const std::ptrdiff_t* const places = t.places;
+  for (int c = 0; c < chunks; ++c) {
+    const int row = static_cast<int>(std::int64_t{rows} * c / chunks);
+    t.begins = c == 0;
+    t.ends = c + 1 == chunks;
+    t.places = places + row;
+    t.rows = static_cast<int>(std::int64_t{rows} * (c + 1) / chunks) - row;
+    t.weights = weights + row * wide;
+    const int x = (strip.first + start) % out.width, y = strip.y + (strip.first + start) / out.width;
+    float* pixel = to + y * out.row + x * out.pixel;
+    int left = out.width - x;  // of this row
+    for (int n = begin, first = start, next; n < end; ++n, first = next) {
+      next = strip.begin_of(n + 1);
+      const int pixels = next - first;
+      for (int p = 0; t.ends && p < pixels; ++p, pixel += out.pixel) {
+        t.to[p] = pixel;
+        if (--left == 0) {
+          left = out.width;
+          pixel += out.row - out.width * out.pixel;
         }
-        t.input = strip.from + first * a.step + i;
-        t.partial = partial + (first - start) * wide;
-        t.line_count = ahead.fill();
-        t.lines = ahead.lines();
-        const int beats = t.tap_count * ((t.run + kBeat - 1) / kBeat);
-        t.beat_lines = beats > 0 ? (t.line_count + beats - 1) / beats : 0;
-        tile_function(panel.vectors, pixels)(t);
-        for (int v = 0; t.ends && curved && v < panel.vectors; ++v)
-          bend(t.to, pixels, v, v + 1 < panel.vectors ? kLanes : t.last, out.activation, out.slope,
-               sums ? sums + v * kLanes : nullptr);
       }
+      t.input = strip.from + first * a.step;
+      t.partial = partial + (first - start) * wide;
+      t.line_count = ahead.fill();
+      t.lines = ahead.lines();
+      const int beats = (t.rows + kBeat - 1) / kBeat;
+      t.beat_lines = beats > 0 ? (t.line_count + beats - 1) / beats : 0;
+      tile_function(panel.vectors, pixels)(t);
+      for (int v = 0; t.ends && curved && v < panel.vectors; ++v)
+        bend(t.to, pixels, v, v + 1 < panel.vectors ? kLanes : t.last, out.activation, out.slope,
+             sums ? sums + v * kLanes : nullptr);
     }
+  }
 }
 
 static void multiply_panel(const LanesArgs& a, const LanesPanel& panel, const float* weights, int begin, int end, float* sums) {
   const LanesOutput& out = a.out;
   LanesTile t;
   t.step = a.step;
-  t.taps = a.planes ? a.taps + static_cast<std::ptrdiff_t>(panel.in_first) * a.tap_count : a.taps;
-  t.tap_count = a.planes ? a.tap_count * panel.in_count : a.tap_count;
-  t.run = a.planes ? 1 : panel.in_count;
+  t.places = a.places + static_cast<std::ptrdiff_t>(panel.in_first) * a.taps;
+  t.rows = a.taps * panel.in_count;
   t.gain = out.gain + panel.vector * kLanes;
   t.offset = out.offset + panel.vector * kLanes;
   t.low = splat(out.low);
@@ -258,7 +240,7 @@ static void multiply_panel(const LanesArgs& a, const LanesPanel& panel, const fl
   t.sums = out.activation >= 0 ? nullptr : sums;
   t.last = a.whole ? kLanes : panel.outs - (panel.vectors - 1) * kLanes;
   const float* const input = a.planes ? a.input : a.input + panel.in_first;
-  const LanesChunks chunks = cut_chunks(panel.vectors, t.tap_count, t.run);
+  const int chunks = chunks_of(panel.vectors, t.rows);
   const int most = lanes_pixels(panel.vectors), together = kGroupPixels / most;
   const auto run = [&](const LanesStrip& strip, LanesAhead& ahead) {
     const int groups = (strip.tiles + together - 1) / together;
@@ -267,16 +249,16 @@ static void multiply_panel(const LanesArgs& a, const LanesPanel& panel, const fl
   };
   if (a.flat) {
     const LanesStrip strip = {begin, 0, input + begin * a.step, end - begin, (end - begin + most - 1) / most};
-    LanesAhead ahead(a.next, a.later, strip.tiles * chunks.count);
+    LanesAhead ahead(a.next, a.later, strip.tiles * chunks);
     return run(strip, ahead);
   }
-  const int tiles = (out.width + most - 1) / most, steps = tiles * chunks.count;
+  const int tiles = (out.width + most - 1) / most, steps = tiles * chunks;
   LanesAhead weights_ahead(a.next, a.later, (end - begin) * steps);
   for (int y = begin; y < end; ++y) {
     const LanesStrip strip = {0, y, input + y * a.row, out.width, tiles};
-    if (a.fetch_rows && panel.first == 0) {
+    if (a.fetch_rows && panel.first == 0 && t.rows > 0) {
       // What the next row of outputs reads, and this one does not, lies after this row's last window.
-      const float* const behind = a.input + y * a.row + t.taps[t.tap_count - 1] + out.width * a.step;
+      const float* const behind = a.input + y * a.row + t.places[t.rows - 1] + out.width * a.step;
       LanesFetch rows{};
       rows.from = behind;
       rows.rows = static_cast<int>(a.row / kLineFloats);
