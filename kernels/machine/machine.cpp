@@ -42,9 +42,11 @@ Tuning skylake(Tuning t) {
 }
 
 // Zen 5 server cores run wide vectors whole, and L3 answers at half the speed of L2: nothing is fetched ahead for later int8 layers, and
-// transformed filters of int8 that come from L3 cost little. Residual sums of large maps are faster in pixels.
+// transformed filters of int8 that come from L3 cost little. Residual sums of large maps are faster in pixels. Kernels of several taps
+// on small maps are about as fast in both layouts, and so lie as what is around them.
 Tuning zen5(Tuning t) {
   t.planes_one_tap_large = 0.5;
+  t.planes_winograd_small = t.planes_taps_small = t.pixels_small;
   t.pixels_sum = 10;
   t.int8_kept_bytes = 3 << 20;
   t.int8_winograd_bytes = 800 << 10;
