@@ -12,8 +12,12 @@ constexpr int kTurnColumns = 16;  // that are turned together: a cache line of e
 template <bool kWhole>
 PENSTOCK_INLINE void turn_vector(const float* const (*rows)[kLanes / 4], int outs, int columns, const std::int32_t* places,
                                  float* to, std::ptrdiff_t step) {
-  alignas(64) std::int32_t mask[kLanes];
-  for (int lane = 0; lane < kLanes; ++lane) mask[lane] = lane < outs ? -1 : 0;
+  float mask[kLanes];
+  const std::int32_t ones = -1;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    mask[lane] = 0.0f;
+    if (lane < outs) __builtin_memcpy(&mask[lane], &ones, sizeof ones);
+  }
   for (int c = 0; c < columns; c += kTurnColumns) {
     // The last columns may be turned twice.
     const int at = c + kTurnColumns <= columns ? c : columns - kTurnColumns;
@@ -29,7 +33,7 @@ PENSTOCK_INLINE void turn_vector(const float* const (*rows)[kLanes / 4], int out
 #pragma GCC unroll 4
       for (int k = 0; k < 4; ++k) {
         float* const row = to + place[4 * g + k] * step;
-        store(row, kWhole ? turned[k] : keep(turned[k], reinterpret_cast<const float*>(mask)));
+        store(row, kWhole ? turned[k] : keep(turned[k], mask));
       }
     }
   }

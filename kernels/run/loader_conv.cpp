@@ -29,7 +29,10 @@ void Loader::load_conv(Op& op, Row f, Row p) {
   check(row <= INT_MAX, "kernel");
   const int format = static_cast<int>(codes ? WeightFormat::code_filters : WeightFormat::filters);
   number(p[ConvField::weight_format], format, format, "weight format");
-  const float* kernel = weights(p[ConvField::weights], codes ? (row * out.channels + 3) / 4 : row * out.channels, "weights");
+  const std::int64_t floats = codes ? (row * out.channels + 3) / 4 : row * out.channels;
+  // Maps of pixels read the rows of active outputs where they lie (lanes/turn.inl).
+  const bool turned = !codes && out.is_pixels() && floats >= program_->machine.tuning.far_weights;
+  const float* kernel = turned ? rows(p[ConvField::weights], floats, "weights") : weights(p[ConvField::weights], floats, "weights");
   const float* bias = p[ConvField::bias] == -1 ? nullptr : weights(p[ConvField::bias], out.channels, "bias");
   op.bias = bias;
   op.weights = kernel;
