@@ -31,8 +31,7 @@ class LanesAhead {
       while (row_ < fetch_.rows && count < share_) count = add_run(count);
     } else if (fetch_.pieces == nullptr) {
       count = fetch_.rows - row_ < share_ ? fetch_.rows - row_ : share_;
-      const float* const from = fetch_.from + std::ptrdiff_t{row_} * kLineFloats;
-      for (int i = 0; i < count; ++i) lines_[i] = from + i * kLineFloats;
+      add_lines(0, count, fetch_.from + std::ptrdiff_t{row_} * kLineFloats);
       row_ += count;
     } else {
       while (fetch_.rows > 0 && tap_ < fetch_.taps && count < share_) count = add_row(count);
@@ -69,25 +68,31 @@ class LanesAhead {
     return count + piece_count_ * kPickLines;
   }
 
+  void add_lines(int count, int n, const float* from) {
+    for (int i = 0; i < n; ++i) lines_[count + i] = from + i * kLineFloats;
+  }
+
   int add_run(int count) {
-    const float* const row = fetch_.from + fetch_.list[row_] * fetch_.run_step;
-    for (; run_line_ < fetch_.run_lines && count < share_; ++run_line_) lines_[count++] = row + run_line_ * kLineFloats;
+    const int n = fetch_.run_lines - run_line_ < share_ - count ? fetch_.run_lines - run_line_ : share_ - count;
+    add_lines(count, n, fetch_.from + fetch_.list[row_] * fetch_.run_step + run_line_ * kLineFloats);
+    run_line_ += n;
     if (run_line_ == fetch_.run_lines) {
       run_line_ = 0;
       ++row_;
     }
-    return count;
+    return count + n;
   }
 
   int add_later(int count) {
-    const float* const row = *later_.rows;
-    for (; line_ < later_.lines && count < share_; ++line_) lines_[count++] = row + line_ * kLineFloats;
+    const int n = later_.lines - line_ < share_ - count ? later_.lines - line_ : share_ - count;
+    add_lines(count, n, *later_.rows + line_ * kLineFloats);
+    line_ += n;
     if (line_ == later_.lines) {
       line_ = 0;
       ++later_.rows;
       --later_.count;
     }
-    return count;
+    return count + n;
   }
 
   const LanesFetch& fetch_;
