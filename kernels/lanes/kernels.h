@@ -12,6 +12,7 @@
 namespace penstock {
 
 constexpr int kLanesVectors = 3;  // vectors of outputs that an inner loop computes together, at most
+constexpr int kTurnColumns = 16;  // numbers of each output's weights that are turned together: a cache line of every row
 
 // Outputs that are computed together, of one group.
 struct LanesPanel {
@@ -79,7 +80,7 @@ struct LanesGather {
   bool planes;
 };
 
-// Weights as they were given, [output][input][tap]; an output reads `columns` of them, 16 at least.
+// Weights as they were given, [output][input][tap]; an output reads `columns` of them, kTurnColumns at least.
 struct LanesTurn {
   const float* weights;
   std::ptrdiff_t row;  // floats from one output to the next

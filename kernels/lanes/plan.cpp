@@ -41,7 +41,7 @@ void plan_lanes(ConvPlan& plan, const float* weights) {
         to[row * step] = weights[(static_cast<std::int64_t>(o) * in + i) * taps + t];
       }
   }
-  if (bundle == 1 && !planes && in * taps >= 16) l.given = weights;
+  if (bundle == 1 && !planes && in * taps >= kTurnColumns) l.given = weights;
   l.flat = !planes && taps == 1 && s.stride_h == 1 && s.stride_w == 1 && s.input.halo == 0;
   const std::int64_t bytes =
       4 * static_cast<std::int64_t>(planes ? s.in_channels : pixel_floats(s.in_channels)) * s.stride_h * s.stride_w;

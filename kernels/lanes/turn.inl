@@ -5,8 +5,6 @@
 namespace penstock {
 namespace PENSTOCK_ISA {
 
-constexpr int kTurnColumns = 16;  // that are turned together: a cache line of every row
-
 // `columns` numbers of each output of one vector. Column c becomes row places[c] of `to`. Without kWhole only `outs` lanes have
 // outputs; the others get zeros.
 template <bool kWhole>
