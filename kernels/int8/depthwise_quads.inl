@@ -132,7 +132,9 @@ struct DepthwiseWalk {
   const DepthwiseTaps& taps;
   int bytes, pixels, step, streams;
   std::ptrdiff_t offsets[kMostTaps][4], uses[kMostTaps];
-  bool needed[kMostTaps];  // by stream: whether the columns between those of the outputs are read as well
+  // By stream: the columns that one output reads, and whether those between the columns of the outputs are read as well.
+  int spans[kMostTaps];
+  bool needed[kMostTaps];
   std::uint8_t* codes;
   int longest;  // outputs of a run
 
@@ -145,6 +147,7 @@ struct DepthwiseWalk {
         codes(room) {
     for (int i = 0; i < streams; ++i) {
       needed[i] = false;
+      spans[i] = 1;
       for (int r = 0; r < 4; ++r)
         offsets[i][r] =
             (static_cast<std::ptrdiff_t>(taps.streams[static_cast<std::size_t>(i)].row[r]) * run.plan.shape.input.pitch() +
@@ -154,14 +157,14 @@ struct DepthwiseWalk {
     for (std::size_t u = 0; u < taps.uses.size(); ++u) {
       uses[u] = (static_cast<std::ptrdiff_t>(taps.uses[u].column) * streams + taps.uses[u].stream) * kDepthwiseBytes;
       needed[taps.uses[u].stream] |= taps.uses[u].column % step != 0;
+      spans[taps.uses[u].stream] = std::max(spans[taps.uses[u].stream], taps.uses[u].column + 1);
     }
     longest = std::max(1, (kDepthwiseColumns / streams - taps.span) / step + 1);
   }
 
   void bring(const std::uint8_t* from, int outputs) const {
-    const int columns = (outputs - 1) * step + taps.span;
     for (int i = 0; i < streams; ++i) {
-      const int apart = needed[i] ? 1 : step;
+      const int apart = needed[i] ? 1 : step, columns = (outputs - 1) * step + spans[i];
       for (int c = 0; c < columns; c += apart)
         zip_taps(from + static_cast<std::ptrdiff_t>(c) * bytes, offsets[i],
                  codes + (static_cast<std::ptrdiff_t>(c) * streams + i) * kDepthwiseBytes);
