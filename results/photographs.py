@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import penstock as ps
+from penstock.cli.images import in_memory
 from penstock.cli.models import CHECKPOINT
 from penstock.reporting import skip_maps
 from penstock.reporting.figures import save_figure, skipping_figure
@@ -22,7 +23,8 @@ SIZE, IMAGES = 160, 500
 
 
 def draw(run: Path) -> None:
-    _, data = ps.datasets.hold_out(ps.datasets.imagenette("val", size=SIZE), IMAGES)
+    _, chosen = ps.datasets.hold_out(ps.datasets.imagenette("val", size=SIZE), IMAGES)
+    data = in_memory(chosen)
     for one in skip_maps(ps.load(run / CHECKPOINT), data):
         if one.layer in LAYERS:
             figure = skipping_figure(
