@@ -9,7 +9,15 @@ import torch
 from rich.console import Console
 
 from penstock.accounting import account
-from penstock.reporting import layer_table, memory_cost, memory_table, network_cost, original_cost, skip_maps
+from penstock.reporting import (
+    MemoryCost,
+    layer_table,
+    memory_cost,
+    memory_table,
+    network_cost,
+    original_cost,
+    skip_maps,
+)
 from penstock.reporting.numbers import mebibytes, milliseconds, short_count, times
 from penstock.reporting.tables import NOTHING, Cell, Column, Table, figure, to_json, to_rich, word
 from penstock.surgery import add_gates
@@ -72,6 +80,13 @@ def test_the_memory_table_compares_with_its_first_row() -> None:
     assert "×" not in "".join(first)
     assert second[1] == f"{mebibytes(half.weights)} ({times(whole.weights / half.weights)})"
     assert whole.peak_128 > 100 * whole.activations / 10
+
+
+def test_the_memory_table_compares_within_a_family() -> None:
+    given = (("A", 8e6, "a"), ("A less", 4e6, "a"), ("B", 2e6, "b"), ("B less", 1.6e6, "b"))
+    costs = [MemoryCost(name, value, value, value, value, family) for name, value, family in given]
+    shown = [row[1].partition("(")[2] for row in texts(memory_table(costs, convention="executed"))]
+    assert shown == ["", "2.00×)", "", "1.25×)"]
 
 
 def test_a_table_is_the_same_in_the_terminal_and_in_json() -> None:

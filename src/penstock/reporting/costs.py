@@ -45,13 +45,17 @@ class NetworkCost:
 
 @dataclass(frozen=True)
 class MemoryCost:
-    """Bytes: what all convolutions access for one image, and the peak for 1 and for 128 images."""
+    """Bytes: what all convolutions access for one image, and the peak for 1 and for 128 images.
+
+    family: networks of one family are compared with its first.
+    """
 
     network: str
     weights: float
     activations: float
     peak_1: float
     peak_128: float
+    family: str = ""
 
 
 def network_cost(
@@ -95,7 +99,7 @@ def _column(
     return NetworkCost(method, tuple(layers))
 
 
-def memory_cost(network: str, account: Account) -> MemoryCost:
+def memory_cost(network: str, account: Account, family: str = "") -> MemoryCost:
     """A row from an account."""
     return MemoryCost(
         network,
@@ -103,6 +107,7 @@ def memory_cost(network: str, account: Account) -> MemoryCost:
         account.activation_bytes,
         account.peak_bytes_for(1),
         account.peak_bytes_for(128),
+        family,
     )
 
 
@@ -173,7 +178,7 @@ def _savings(networks: Sequence[NetworkCost]) -> list[Cell]:
 
 
 def memory_table(networks: Sequence[MemoryCost], *, convention: str, name: str = "memory") -> Table:
-    """As in the paper; the first network is the one the others are compared with."""
+    """As in the paper; the first network of each family is the one its others are compared with."""
     columns = (
         Column("network", "Network", numeric=False),
         Column("weights_bytes", "Weights accessed"),
@@ -182,11 +187,13 @@ def memory_table(networks: Sequence[MemoryCost], *, convention: str, name: str =
         Column("peak_128_bytes", "Peak, 128 images"),
     )
     rows = []
+    originals: dict[str, MemoryCost] = {}
     for network in networks:
+        original = originals.setdefault(network.family, network)
         cells = [word(network.network)]
         for key in ("weights", "activations", "peak_1", "peak_128"):
-            value, first = getattr(network, key), getattr(networks[0], key)
-            ratio = f" ({times(first / value)})" if network is not networks[0] and value else ""
+            value, first = getattr(network, key), getattr(original, key)
+            ratio = f" ({times(first / value)})" if network is not original and value else ""
             cells.append(figure(value, mebibytes(value) + ratio))
         rows.append(tuple(cells))
     caption = (

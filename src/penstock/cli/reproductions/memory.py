@@ -1,7 +1,8 @@
 """The paper's memory table: weights and activations accessed, and the peak, dense and with gates.
 
 It needs no training: what an image touches depends on how many channels win, not on which. The winners are
-drawn at random in each layer, so that residual sums unite the winners of several layers.
+drawn at random in each layer, so that residual sums unite the winners of several layers. The paper's VGG-16 at
+3 times fewer MACs was slimmed before it got its gates; here gates alone save as much.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from penstock.reporting.tables import Table
 from penstock.surgery import add_gates
 from penstock.zoo.definition import MAKERS
 
-_NETWORKS = (("VGG-16", "vgg16_bn", ()), ("ResNet-18", "resnet18", (0.7, 0.6)))
+_NETWORKS = (("VGG-16", "vgg16_bn", (0.58,)), ("ResNet-18", "resnet18", (0.7, 0.6)))
 _SIDE = 224  # the paper's, whatever the data
 _IMAGES = 2
 
@@ -32,9 +33,10 @@ def _table(setting: Setting) -> Table:
     costs = []
     for title, maker, densities in _NETWORKS:
         network = MAKERS[maker]().eval()
-        costs.append(memory_cost(title, account(network, images[:1])))
+        costs.append(memory_cost(title, account(network, images[:1]), title))
         for density in densities:
-            costs.append(memory_cost(f"{title}, d = {density:g}", account(_gated(network, density), images)))
+            counted = account(_gated(network, density), images)
+            costs.append(memory_cost(f"{title}, d = {density:g}", counted, title))
     return memory_table(costs, convention="executed", name="memory-table")
 
 
