@@ -1,8 +1,8 @@
 """The paper's memory table: weights and activations accessed, and the peak, dense and with gates.
 
 It needs no training: what an image touches depends on how many channels win, not on which. The winners are
-drawn at random in each layer, so that residual sums unite the winners of several layers. The paper's VGG-16 at
-3 times fewer MACs was slimmed before it got its gates; here gates alone save as much.
+drawn at random in each layer, so that residual sums unite the winners of several layers. The paper's VGG-16
+at 3 times fewer MACs was slimmed before it got its gates; here gates alone save as much.
 """
 
 from __future__ import annotations
