@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.engine import int8_reference as reference
 from tests.engine.networks import (
@@ -104,6 +104,9 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def check(case: Case, threads: int = 1) -> None:
+    with torch.no_grad():
+        # A deep network of random weights overflows once in thousands; calibration refuses it, as it should.
+        assume(bool(case.network(case.images).isfinite().all()))
     ranges = calibrate(case.network, case.images)
     if any(value == 0 for value in ranges.largest.values()):
         return  # a dead step has no scale; test_a_dead_layer_is_named
