@@ -104,10 +104,12 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def check(case: Case, threads: int = 1) -> None:
-    with torch.no_grad():
-        # A deep network of random weights overflows once in thousands; calibration refuses it, as it should.
-        assume(bool(case.network(case.images).isfinite().all()))
-    ranges = calibrate(case.network, case.images)
+    try:
+        ranges = calibrate(case.network, case.images)
+    except InputError as error:
+        # A deep network of random weights overflows once in thousands: calibration sees PyTorch's values.
+        assume("yields NaN or infinity" not in str(error))
+        raise
     if any(value == 0 for value in ranges.largest.values()):
         return  # a dead step has no scale; test_a_dead_layer_is_named
     engine = engines.compile(case.network, case.images, threads=threads, precision="int8", calibration=ranges)
